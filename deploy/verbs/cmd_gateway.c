@@ -22,22 +22,23 @@ struct gateway_args {
             ARGS_TEXT(struct gateway_args, dir)                                        \
     }
 
-/* Returns whether a gateway of this kind may be looked for: one in a folder that the user
- * named is of the kind that has such a list in its settings. */
-static bool is_of_kind(const struct gateway_args *args, const char *list)
+/* Returns whether to look for a gateway of one kind: in a folder that the user named not
+ * if its settings have the list of the other kind. */
+static bool may_be_of_kind(const struct gateway_args *args, const char *other_list)
 {
     char path[PATH_MAX];
     json_t *json;
-    bool has;
+    bool is_other;
 
     if (args->dir == NULL)
         return true;
-    if (path_join(path, NULL, "%s/gateway.json", args->dir) != 0)
+    if (path_join(path, NULL, "%s/gateway.json", args->dir) != 0 ||
+        access(path, F_OK) != 0)
         return false;
     json = json_load_file(path, 0, NULL);
-    has = json_object_get(json, list) != NULL;
+    is_other = json_object_get(json, other_list) != NULL;
     json_decref(json);
-    return has;
+    return !is_other;
 }
 
 int cmd_gateway_status(struct cli *cli, int argc, char **argv)
@@ -56,8 +57,10 @@ int cmd_gateway_status(struct cli *cli, int argc, char **argv)
     json_t *smb, *nfs;
 
     args_parse(&syntax, argc, argv, &args);
-    smb = is_of_kind(&args, "shares") ? smb_status_json(smb_dir(args.dir)) : json_null();
-    nfs = is_of_kind(&args, "exports") ? nfs_status_json(nfs_dir(args.dir)) : json_null();
+    smb = may_be_of_kind(&args, "exports") ? smb_status_json(smb_dir(args.dir))
+                                           : json_null();
+    nfs = may_be_of_kind(&args, "shares") ? nfs_status_json(nfs_dir(args.dir))
+                                          : json_null();
     if (args.json)
         return cli_print_json(cli, json_pack("{s:o, s:o}", "smb", smb, "nfs", nfs));
     if (json_is_null(smb) && json_is_null(nfs))

@@ -103,14 +103,14 @@ def test_samba_configuration_of_both_profiles(cluster_shared, scratch):
     # `rozo status` tells of it, too.
     env = {"ROZO_SMB_DIR": d}
     config = ("--config", c.dir + "/etc/rozo.yaml")
-    assert json.loads(rozo("status", "--json", *config, env=env).stdout)["gateways"] == {"smb": told}
+    assert json.loads(rozo("status", "--json", *config, env=env).stdout)["gateways"] == {"smb": told, "nfs": None}
     assert "SMB gateway of this machine: DOWN" in rozo("status", *config, env=env).stdout
     assert "SMB gateway" not in rozo("status", *config, env={"ROZO_SMB_DIR": scratch + "/none"}).stdout
     with open(d + "/local.conf", "a") as f:
         f.write("[Cut]\n    comment = ours\n")
     said = gateway("remove", "smb", "--dir", d, check=True).stdout
     assert "Removed" in said and not os.path.exists(d + "/smb.conf") and "ours" in open(d + "/local.conf").read()
-    assert json.loads(gateway("status", "--json", "--dir", d, check=True).stdout) == {"smb": None}
+    assert json.loads(gateway("status", "--json", "--dir", d, check=True).stdout) == {"smb": None, "nfs": None}
     refused(gateway("remove", "smb", "--dir", d), "no SMB gateway")
     gateway("smb", "main", "--mount", c.mnt, "--dir", d, "--share", "Cut", "--port", port, check=True)
     assert parsed(d + "/smb.conf")["Cut"]["comment"] == "ours"

@@ -108,7 +108,7 @@ def test_ganesha_configuration_and_status(cluster_shared, other_mount, scratch):
     # `rozo status` tells of it, too.
     env = {"ROZO_NFS_DIR": d}
     config = ("--config", c.dir + "/etc/rozo.yaml")
-    assert json.loads(rozo("status", "--json", *config, env=env).stdout)["gateways"] == {"nfs": told}
+    assert json.loads(rozo("status", "--json", *config, env=env).stdout)["gateways"] == {"smb": None, "nfs": told}
     assert "DOWN  main" in rozo("status", *config, env=env).stdout
     assert "DOWN  main" not in rozo("status", *config, env={"ROZO_NFS_DIR": scratch + "/none"}).stdout
     # Removal.
@@ -117,7 +117,7 @@ def test_ganesha_configuration_and_status(cluster_shared, other_mount, scratch):
     assert "Export_Id = 2" in conf_of(d) and "Export_Id = 1" not in conf_of(d)
     assert "Removed." in gateway("remove", "nfs", "--dir", d, check=True).stdout
     assert os.listdir(d) == ["local.conf"]
-    assert json.loads(gateway("status", "--json", "--dir", d, check=True).stdout) == {"nfs": None}
+    assert json.loads(gateway("status", "--json", "--dir", d, check=True).stdout) == {"smb": None, "nfs": None}
     refused_nfs(gateway("remove", "nfs", "--dir", d), "no gateway of NFS")
     refused_nfs(gateway("run", "nfs", "--dir", d), "rozo gateway nfs EXPORT")
     gateway("nfs", "main", "--mount", c.mnt, "--dir", d, check=True)  # the folder of before is taken again
