@@ -121,8 +121,9 @@ def questions(c):
     return c.status()["exportd"]["requests"].get("real_name", 0)
 
 
-def test_files_open_by_another_case(cluster):
-    with served(cluster, "glusterfs_fuse") as (c, mnt, smbd):
+@pytest.mark.parametrize("modules", ["glusterfs_fuse", "catia fruit streams_xattr acl_xattr glusterfs_fuse"])
+def test_files_open_by_another_case(cluster, modules):
+    with served(cluster, modules) as (c, mnt, smbd):
         os.mkdir(mnt + "/Footage")
         for i in range(500):
             os.mknod("%s/Footage/Take_%03d.mov" % (mnt, i), 0o644)
