@@ -24,6 +24,7 @@ Runs each part once; those that search at random share N hours (default 4).
               then fsx, histories, sqlite and git for 10 minutes each while the leader dies every 10 s
   coherence   fsx through one mount and two, histories of four mounts, sqlite
   programs    git, sqlite, fio, builds and trees of this machine, at full size
+  gateways    smbtorture on rozo and on ext4, both profiles, three runs (needs Debian's samba-testsuite)
   units       all unit tests, with all seeds of those that search at random
   loaded      every system test 20 times while two busy loops run beside it
 
@@ -37,7 +38,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
-    simulator | storms | metas | coherence | programs | units | loaded) parts+=("$1") ;;
+    simulator | storms | metas | coherence | programs | gateways | units | loaded) parts+=("$1") ;;
     *)
         printf 'soak: there is no option or part "%s"; see %s --help\n' "$1" "$0" >&2
         exit 2
@@ -46,7 +47,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [[ $hours =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence metas loaded storms simulator)
+[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence gateways metas loaded storms simulator)
 [ -x build/release/bin/rozo ] || { echo "soak: build the preset \"release\" first" >&2; exit 1; }
 
 n_searches=0 # parts that run as long as their share of time
@@ -96,6 +97,11 @@ part_programs()
         system_tests tests/system/data/test_programs.py tests/system/data/test_trees.py
 }
 
+part_gateways()
+{
+    tests/soak/smbtorture.py --at-once --logs "$failed_dir/smbtorture"
+}
+
 part_units()
 {
     ROZO_UNIT_LONG=1 REPAIR_SEEDS=400 ctest --test-dir build/release -R '^unit\.' --timeout 7200 --output-on-failure
@@ -131,8 +137,8 @@ for part in "${parts[@]}"; do
         outcome="FOUND SOMETHING, see soak-failed/$part.log"
     fi
     printf '%-10s %6d s  %s\n' "$part" $((SECONDS - begun)) "$outcome"
-    grep -aE '^[0-9]+ (passed|failed)|[0-9]+ passed|tests passed|^(the whole cluster|met|storm|seed|[0-9]+ kills)' \
-        "$log" |
+    grep -aE -e '^[0-9]+ (passed|failed)|[0-9]+ passed|tests passed|^(the whole cluster|met|storm|seed|[0-9]+ kills)' \
+        -e '^(shared|exclusive|pass on ext4)' "$log" |
         tail -n 8 | sed 's/^/            /'
 done
 exit $status
