@@ -25,6 +25,7 @@ Runs each part once; those that search at random share N hours (default 4).
   coherence   fsx through one mount and two, histories of four mounts, sqlite
   programs    git, sqlite, fio, builds and trees of this machine, at full size
   streams     an editing room: no frame is late while storages are killed, hung, slow and rebuilt and exportd restarts
+  gateways    smbtorture on rozo and on ext4, both profiles, three runs (needs Debian's samba-testsuite)
   units       all unit tests, with all seeds of those that search at random
   loaded      every system test 20 times while two busy loops run beside it
 
@@ -38,7 +39,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
-    simulator | storms | metas | coherence | programs | streams | units | loaded) parts+=("$1") ;;
+    simulator | storms | metas | coherence | programs | streams | gateways | units | loaded) parts+=("$1") ;;
     *)
         printf 'soak: there is no option or part "%s"; see %s --help\n' "$1" "$0" >&2
         exit 2
@@ -47,7 +48,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [[ $hours =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence metas streams loaded storms simulator)
+[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence gateways metas streams loaded storms simulator)
 [ -x build/release/bin/rozo ] || { echo "soak: build the preset \"release\" first" >&2; exit 1; }
 
 n_searches=0 # parts that run as long as their share of time
@@ -102,6 +103,11 @@ part_streams()
     tests/soak/streams --build build/release --phase 60
 }
 
+part_gateways()
+{
+    tests/soak/smbtorture.py --at-once --logs "$failed_dir/smbtorture"
+}
+
 part_units()
 {
     ROZO_UNIT_LONG=1 REPAIR_SEEDS=400 ctest --test-dir build/release -R '^unit\.' --timeout 7200 --output-on-failure
@@ -137,8 +143,8 @@ for part in "${parts[@]}"; do
         outcome="FOUND SOMETHING, see soak-failed/$part.log"
     fi
     printf '%-10s %6d s  %s\n' "$part" $((SECONDS - begun)) "$outcome"
-    grep -aE '^[0-9]+ (passed|failed)|[0-9]+ passed|tests passed|^(the whole cluster|met|storm|seed|[0-9]+ kills)' \
-        "$log" |
+    grep -aE -e '^[0-9]+ (passed|failed)|[0-9]+ passed|tests passed|^(the whole cluster|met|storm|seed|[0-9]+ kills)' \
+        -e '^(shared|exclusive|pass on ext4)' "$log" |
         tail -n 8 | sed 's/^/            /'
 done
 exit $status
