@@ -343,6 +343,58 @@ int admin_storage_lost(struct admin *a, uint32_t id, bool lost, struct progress 
     return rc;
 }
 
+int admin_stream_reserve(struct admin *a, Rozo__Stream *stream, struct progress *progress,
+                         Rozo__AdStreamReserveResp **out, struct err *err)
+{
+    Rozo__AdStreamReserveReq question = ROZO__AD_STREAM_RESERVE_REQ__INIT;
+    ProtobufCMessage *answer;
+    int rc;
+
+    question.stream = stream;
+    rc = admin_change(a, ROZO__OP__AD_STREAM_RESERVE, &question.base,
+                      &rozo__ad_stream_reserve_resp__descriptor, "streams", progress,
+                      &answer, err);
+    *out = (Rozo__AdStreamReserveResp *)answer;
+    return rc;
+}
+
+int admin_stream_release(struct admin *a, const char *export, const char *host,
+                         struct progress *progress, Rozo__AdStreamReleaseResp **out,
+                         struct err *err)
+{
+    Rozo__AdStreamReleaseReq question = ROZO__AD_STREAM_RELEASE_REQ__INIT;
+    ProtobufCMessage *answer;
+    int rc;
+
+    question.export = (char *)(uintptr_t) export;
+    question.host = (char *)(uintptr_t)host;
+    rc = admin_change(a, ROZO__OP__AD_STREAM_RELEASE, &question.base,
+                      &rozo__ad_stream_release_resp__descriptor, "streams", progress,
+                      &answer, err);
+    *out = (Rozo__AdStreamReleaseResp *)answer;
+    return rc;
+}
+
+int admin_stream_list(struct admin *a, struct progress *progress,
+                      Rozo__AdStreamListResp **out, struct err *err)
+{
+    Rozo__AdStreamListReq question = ROZO__AD_STREAM_LIST_REQ__INIT;
+    ProtobufCMessage *answer;
+    uint16_t status;
+    int rc = admin_call(a, ROZO__OP__AD_STREAM_LIST, &question.base,
+                        &rozo__ad_stream_list_resp__descriptor, progress, &status,
+                        &answer, err);
+
+    *out = rc == 0 ? (Rozo__AdStreamListResp *)answer : NULL;
+    if (rc == 0)
+        rc = status_tell(a, status, "", err);
+    if (rc != 0) {
+        rozo__ad_stream_list_resp__free_unpacked(*out, NULL);
+        *out = NULL;
+    }
+    return rc;
+}
+
 int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
                  struct progress *progress, Rozo__AdInodesResp **out, struct err *err)
 {

@@ -53,6 +53,13 @@ int admin_storage_replace(struct admin *a, const Rozo__AdStorageReplaceReq *ques
                           struct err *err);
 int admin_storage_lost(struct admin *a, uint32_t id, bool lost, struct progress *progress,
                        Rozo__AdStorageLostResp **out, struct err *err);
+int admin_stream_reserve(struct admin *a, Rozo__Stream *stream, struct progress *progress,
+                         Rozo__AdStreamReserveResp **out, struct err *err);
+int admin_stream_release(struct admin *a, const char *export, const char *host,
+                         struct progress *progress, Rozo__AdStreamReleaseResp **out,
+                         struct err *err);
+int admin_stream_list(struct admin *a, struct progress *progress,
+                      Rozo__AdStreamListResp **out, struct err *err);
 int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
                  struct progress *progress, Rozo__AdInodesResp **out, struct err *err);
 

@@ -31,6 +31,12 @@ static const struct cli_verb export_verbs[] = {
     { "create", "make a file system", cmd_export_create, NULL },
     { 0 },
 };
+static const struct cli_verb stream_verbs[] = {
+    { "reserve", "reserve streams for a host", cmd_stream_reserve, NULL },
+    { "list", "reserved streams, and what storages can carry", cmd_stream_list, NULL },
+    { "release", "give a reservation back", cmd_stream_release, NULL },
+    { 0 },
+};
 static const struct cli_verb meta_verbs[] = {
     { "status", "the members of the quorum, and which one leads", cmd_meta_status, NULL },
     { "transfer", "let another member lead", cmd_meta_transfer, NULL },
@@ -79,6 +85,7 @@ static const struct cli_verb verbs[] = {
     { "storage", "Storages of a cluster.", NULL, storage_verbs },
     { "volume", "Volumes: sets of storages that exports draw on.", NULL, volume_verbs },
     { "export", "Exports: the file systems clients mount.", NULL, export_verbs },
+    { "stream", "Streams that are reserved for editing rooms.", NULL, stream_verbs },
     { "meta", "Metadata on several exportds: a quorum.", NULL, meta_verbs },
     { "rebuild", "Healing: storages rebuild what they lack.", NULL, rebuild_verbs },
     { "scrub", "Scrub: storages read and check all they hold.", NULL, scrub_verbs },

@@ -46,6 +46,7 @@ enum {
     INFO_DEADLINE_MS = 3000,
 };
 
+struct cluster_storage;
 struct exportd;
 struct session;
 struct open_file;
@@ -70,6 +71,11 @@ struct exportd_hooks {
      * @return their number.
      */
     size_t (*fenced)(const struct exportd *x, uint64_t sessions[FENCES_MAX]);
+    /**
+     * Returns the bytes per second that are reserved for streams at a storage, for
+     * ST_MAP.
+     */
+    uint64_t (*reserved)(const struct cluster_storage *s);
     /** Called when a storage has taken a map. */
     void (*map_taken)(struct exportd *x);
     /** A storage is lost, or is not lost any more. */
@@ -113,6 +119,7 @@ struct cluster_storage {
     unsigned n_on_disk;
     /* further files of which it should be a home, see storage_room.h */
     double credit;
+    uint64_t stream_bytes, link_bytes; /* see StInfoResp, when it was last up */
     char version[NAMES_MAX + 1];
     char error[MESSAGE_MAX + 1]; /* reason for not being up */
     bool moved;     /* addresses changed: a new channel is due when this one is idle */

@@ -86,6 +86,7 @@ void storage_push_map(struct cluster_storage *s)
     msg.n_storages = storages->n;
     msg.storages = storages->list;
     msg.to_storage = s->facts.id;
+    msg.reserved_bytes = x->hooks->reserved(s);
     msg.fenced = fenced;
     msg.n_fenced = x->hooks->fenced(x, fenced);
     len = rozo__st_map_req__get_packed_size(&msg);

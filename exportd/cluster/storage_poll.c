@@ -114,6 +114,10 @@ static void storage_is_up(struct cluster_storage *s, const Rozo__StInfoResp *inf
         s->disk_id = info->disk_id;
         storages_count_disks(s->x);
     }
+    s->stream_bytes =
+        info->stream_bytes < storage_bytes_max ? info->stream_bytes : storage_bytes_max;
+    s->link_bytes =
+        info->link_bytes < storage_bytes_max ? info->link_bytes : storage_bytes_max;
     snprintf(s->version, sizeof(s->version), "%s", info->version);
     storage_knows_map(s, info);
     info_addresses(info, &facts);

@@ -117,6 +117,9 @@ static const struct handler handlers[] = {
     AD(STORAGE_LOST, storage_lost, storage_lost, CHANGES),
     AD(META_STATUS, meta_status, meta, 0),
     AD(META_TRANSFER, meta_transfer, meta, 0),
+    AD(STREAM_RESERVE, stream_reserve, stream_reserve, CHANGES | GROWS),
+    AD(STREAM_RELEASE, stream_release, stream_release, CHANGES),
+    AD(STREAM_LIST, stream_list, stream_list, 0),
 };
 
 static const struct handler *handler_find(uint16_t op)
@@ -126,6 +129,8 @@ static const struct handler *handler_find(uint16_t op)
     if (op >= ROZO__OP__AD_STATUS)
         i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_REAL_NAME -
             ROZO__OP__MD_OPEN_SESSION + 1;
+    if (op >= ROZO__OP__AD_STREAM_RESERVE) /* ops between are not for the core */
+        i -= ROZO__OP__AD_STREAM_RESERVE - ROZO__OP__AD_META_TRANSFER - 1;
     if (i >= sizeof(handlers) / sizeof(handlers[0]) || handlers[i].op != op)
         return NULL;
     return &handlers[i];
@@ -267,6 +272,7 @@ static const struct exportd_hooks hooks = {
     .tokens = { session_recall, session_wake },
     .keeps = export_keeps,
     .fenced = fences_list,
+    .reserved = reserved_bytes_of,
     .map_taken = fences_check,
     .lost_changed = redistribute_look,
     .map_outrun = fences_resend,
@@ -307,6 +313,7 @@ static void exportd_free(struct exportd *x)
     cluster_free(x);
     store_close(x->store);
     free(x->sessions);
+    reservations_free(&x->requests->reservations);
     free(x->requests);
     free(x);
 }
@@ -383,6 +390,7 @@ static int requests_new(struct exportd *x)
     all->started_ns = env_now_ns(x->env);
     admissions_init(&all->admissions);
     listings_init(&all->listings);
+    reservations_init(&all->reservations);
     env_timer_init(&all->tick, on_tick);
     env_timer_init(&all->stop_again, on_stop_again);
     all->ready_wait.fn = on_start_synced;
@@ -436,6 +444,8 @@ int exportd_open(struct env *env, struct kv *kv, const struct exportd_config *co
         rc = deletion_load(x);
     if (rc == 0)
         rc = redistribute_load(x);
+    if (rc == 0)
+        rc = reservations_load(x, err);
     if (rc != 0) {
         err_wrap(err, rc, "load the metadata");
         exportd_free(x);

@@ -340,6 +340,9 @@ int md_keep_alive(struct md_op *op, const ProtobufCMessage *msg)
     resp.map_version = x->map_version;
     resp.now_ns = store_stamp_ns(x->store);
     resp.losses = cluster_losses(x);
+    op->session->n_stream_reads = req->stream_reads;
+    op->session->n_late_reads = req->late_reads;
+    resp.stream_rate = reservation_rate_of(op->session);
     if (req->map_version != x->map_version)
         rc = storage_messages_make(x, &storages);
     if (storages != NULL) {

@@ -6,6 +6,7 @@
 
 #include "exportd/cluster/answer.h"
 #include "exportd/requests/admission.h"
+#include "exportd/requests/reservations.h"
 
 /* Listings of inodes.c that are under way. */
 struct listings {
@@ -18,6 +19,7 @@ struct requests {
     struct exportd *x; /* borrowed */
     struct admissions admissions;
     struct listings listings;
+    struct reservations reservations;
     /* the rest belongs to exportd.c */
     uint64_t started_ns;
     uint64_t n_by_op[OPS_MAX]; /* requests since the start */
@@ -41,6 +43,8 @@ md_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getat
 md_handler md_lock, md_lock_test, md_lock_cancel;
 /* ad.c */
 md_handler ad_status, ad_volume_create, ad_export_create, ad_storage_lost, ad_meta;
+/* ad_stream.c */
+md_handler ad_stream_reserve, ad_stream_release, ad_stream_list;
 /* inodes.c */
 md_handler ad_inodes;
 void listings_init(struct listings *all);

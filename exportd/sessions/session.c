@@ -68,6 +68,28 @@ bool exportd_has_session(const struct exportd *x, uint64_t id)
     return s != NULL && !s->ends;
 }
 
+bool session_is_of_host(const struct session *s, const char *host)
+{
+    size_t len = strlen(host);
+
+    return strncmp(s->client, host, len) == 0 && s->client[len] == ':';
+}
+
+void sessions_count_reads(struct exportd *x, uint32_t export, const char *host,
+                          uint64_t *n_reads, uint64_t *n_late)
+{
+    struct session *s, *tmp;
+
+    *n_reads = *n_late = 0;
+    HASH_ITER(hh, x->sessions->table.by_id, s, tmp)
+    {
+        if (s->ends || s->export->id != export || !session_is_of_host(s, host))
+            continue;
+        *n_reads += s->n_stream_reads;
+        *n_late += s->n_late_reads;
+    }
+}
+
 void session_touch(struct exportd *x, struct session *s)
 {
     assert(!s->ends);

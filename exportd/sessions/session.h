@@ -33,6 +33,8 @@ struct session {
     struct lock_holder locks;
     struct lock_call *lock_calls; /* by waiter: locks it waits for */
     struct token_holder tokens;
+    /* reads of reserved streams, as the client counts them; late ones among them */
+    uint64_t n_stream_reads, n_late_reads;
     uint32_t tokens_max;     /* limit that the session knows */
     struct list_node parked; /* calls that wait for tokens of others */
     unsigned n_parked;
@@ -65,6 +67,11 @@ struct session *session_find(struct exportd *x, uint64_t id);
  */
 int session_open(struct exportd *x, struct export *e, uint64_t id, const char *client,
                  bool read_only, struct session **out);
+/** Returns whether its client, "host:pid:mountpoint", runs on this host. */
+bool session_is_of_host(const struct session *s, const char *host);
+/** Sums the reads of streams that open sessions of this host and export have counted. */
+void sessions_count_reads(struct exportd *x, uint32_t export, const char *host,
+                          uint64_t *n_reads, uint64_t *n_late);
 void session_touch(struct exportd *x, struct session *s);
 /** Returns true if the session may hold one more inode. */
 bool session_may_ref(const struct session *s);

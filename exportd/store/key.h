@@ -25,6 +25,7 @@ enum key_kind {
     KEY_STORAGE = 'S', /* storage */
     KEY_VOLUME = 'V',  /* volume */
     KEY_EXPORT = 'E',  /* export */
+    KEY_STREAM = 's',  /* export, name of a host -> streams reserved for it */
     KEY_SESSION = 'C', /* session (64 bits) */
     KEY_FENCE = 'F', /* number (64 bits) -> an ended session that storages must refuse */
     /* session, number modulo REPLIES_MAX (32 bits): an executed request */

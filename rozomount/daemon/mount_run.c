@@ -301,6 +301,7 @@ static int mount_open_session(struct mount *m, struct err *err)
         .lock_table = m->lock_table,
         .tokens = m->tokens,
         .unsynced = m->unsynced,
+        .reads = &m->reads,
         .open_timeout_ms = m->opt->mount_timeout_ms,
         .find_dead = find_dead_sessions,
         .dead_are_reported = on_dead_reported,

@@ -74,6 +74,7 @@ struct mount {
     struct dir_places *dir_places;
     struct next_files *next_files;
     struct atimes *atimes;
+    struct stream_reads reads;
     struct atimes_report *atimes_report; /* loop 0's; NULL: none runs */
     struct kernel_notify *notify;        /* NULL: the kernel caches nothing */
     struct mountpoint at;                /* where we are mounted, with is_listed */

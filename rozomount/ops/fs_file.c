@@ -143,6 +143,9 @@ static enum step_end read_answer(struct fuse_op *op)
     if (is_behind && req != NULL && read_past_eof_waits(r))
         return STEP_WAIT;
     op->req = NULL;
+    stream_reads_note(&op->loop->mount->reads,
+                      op->rc == 0 ? iov_bytes(r->iov, r->n_iov) : r->size,
+                      env_now_ns(&op->loop->env.env) - r->started_ns, op->rc == 0);
     /* Linux asks for attributes after a READ */
     if (op->rc == 0 && open_counts_as_read(r->flags))
         node_note_read(op->node, op->loop->mount->atimes);

@@ -418,6 +418,7 @@ static void alive_answer_take(struct mount_session *s, const struct md_call *cal
         return;
     }
     session_take_clock(s, r->now_ns);
+    atomic_store(&s->config.reads->rate, r->stream_rate);
     if (r->losses == s->info.losses)
         unsynced_inodes_synced(s->config.unsynced, s->alive_no);
     if (r->n_storages != 0 && r->map_version != s->map_version)
@@ -527,6 +528,8 @@ static void session_send_alive(struct mount_session *s)
     s->alive_sent = true;
     s->alive_no = unsynced_inodes_begin(s->config.unsynced);
     req.map_version = s->map_version;
+    req.stream_reads = atomic_load(&s->config.reads->n);
+    req.late_reads = atomic_load(&s->config.reads->n_late);
     req.dead_sessions = session_find_dead(s, &req.n_dead_sessions);
     s->asked_ns = env_wall_ns(s->env);
     md_client_send_within(s->md, &s->alive, ROZO__OP__MD_KEEP_ALIVE, &req.base,

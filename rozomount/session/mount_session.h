@@ -12,6 +12,7 @@
 #include "rozomount/session/lock_table.h"
 #include "rozomount/session/md_client.h"
 #include "rozomount/session/open_refs.h"
+#include "rozomount/session/stream_reads.h"
 #include "rozomount/session/unsynced_inodes.h"
 #include "rozomount/tokens/token_cache.h"
 
@@ -53,6 +54,7 @@ struct mount_session_config {
     struct open_refs *refs;           /* borrowed */
     struct lock_table *lock_table;    /* borrowed */
     struct unsynced_inodes *unsynced; /* borrowed */
+    struct stream_reads *reads;       /* borrowed */
     struct token_cache *tokens;       /* borrowed */
     uint32_t open_timeout_ms;
     /**

@@ -64,10 +64,11 @@ struct storaged_section {
     unsigned listen_count;
     char *host;
     char *rack;
-    unsigned workers;      /* 0: WORKERS_DEFAULT */
-    uint64_t *reserve_mb;  /* NULL: 1 %, at most 64 */
-    unsigned journal_mb;   /* 0: see journal_bytes() */
-    unsigned heal_rate_mb; /* MiB per second; 0: no limit */
+    unsigned workers;            /* 0: WORKERS_DEFAULT */
+    uint64_t *reserve_mb;        /* NULL: 1 %, at most 64 */
+    unsigned journal_mb;         /* 0: see journal_bytes() */
+    unsigned heal_rate_mb;       /* MiB per second; 0: no limit */
+    unsigned stream_mb, link_mb; /* MB per second, see StInfoResp; 0: not configured */
     /* MiB per second, 0: no limit; NULL: SCRUB_RATE_MB_DEFAULT. */
     unsigned *scrub_rate_mb;
     unsigned *scrub_days; /* 0: never; NULL: SCRUB_DAYS_DEFAULT */
@@ -105,6 +106,9 @@ static const cyaml_schema_field_t storaged_fields[] = {
                      journal_mb),
     CYAML_FIELD_UINT("heal_rate_mb", CYAML_FLAG_OPTIONAL, struct storaged_section,
                      heal_rate_mb),
+    CYAML_FIELD_UINT("stream_mb", CYAML_FLAG_OPTIONAL, struct storaged_section,
+                     stream_mb),
+    CYAML_FIELD_UINT("link_mb", CYAML_FLAG_OPTIONAL, struct storaged_section, link_mb),
     CYAML_FIELD_UINT_PTR("scrub_rate_mb", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
                          struct storaged_section, scrub_rate_mb),
     CYAML_FIELD_UINT_PTR("scrub_days", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
@@ -282,6 +286,8 @@ static int loops_start(struct storaged_daemon *d, const struct storaged_settings
         .journal_bytes = journal_bytes(d->dir_fd, c->storaged.journal_mb),
         .boot = boot_number(),
         .disk_id = disk_id(d->dir_fd),
+        .stream_bytes = (uint64_t)c->storaged.stream_mb * 1000000,
+        .link_bytes = (uint64_t)c->storaged.link_mb * 1000000,
     };
 
     if (config.host == NULL) {
@@ -305,6 +311,7 @@ static int healer_open_as_configured(struct storaged_daemon *d,
         .boot = boot_number(),
         .power_was_lost = generations_lost_any(&d->generations),
         .rate_bytes = (uint64_t)s->heal_rate_mb << 20,
+        .stream_bytes = (uint64_t)s->stream_mb * 1000000,
         .scrub_rate_bytes = s->scrub_rate_mb == NULL
                                 ? (uint64_t)SCRUB_RATE_MB_DEFAULT << 20
                                 : (uint64_t)*s->scrub_rate_mb << 20,

@@ -28,6 +28,8 @@ enum {
     RETURN_MS_DEFAULT = 10000,
     BUSY_MAX = 512, /* operations under way; each needs memory */
     ADDR_MAX = 255,
+    /* bytes per second that healing gets, whatever is reserved */
+    UNRESERVED_MIN = 1000000,
 };
 
 /* All of a healer. */
@@ -65,10 +67,27 @@ ProtobufCBinaryData healer_incarnation(const struct healer *h)
     };
 }
 
+/* Limits healing to what reserved streams leave free. It never stops altogether, because
+ * data with fewer copies is a greater risk than a late frame. */
+static void reserve(struct healer *h, uint64_t reserved_bytes)
+{
+    uint64_t stream_bytes = h->config.stream_bytes, rate = 0;
+
+    if (stream_bytes > 0 && reserved_bytes > 0) {
+        rate = stream_bytes > reserved_bytes ? stream_bytes - reserved_bytes : 0;
+        if (rate < UNRESERVED_MIN)
+            rate = UNRESERVED_MIN;
+    }
+    if (rate != h->unreserved_rate.bytes_per_s) /* starts without debt */
+        h->unreserved_rate = (struct rate){ .bytes_per_s = rate };
+}
+
 static int map_apply(struct healer *h, const Rozo__StMapReq *map)
 {
     int rc = healer_peers_apply(h, map);
 
+    if (rc == 0)
+        reserve(h, map->reserved_bytes);
     return rc != 0 ? rc
                    : revoked_sessions_set(h->config.revoked, map->fenced, map->n_fenced);
 }
@@ -416,6 +435,14 @@ static uint64_t n_unhealed(const struct healer *h)
            (r->unhealed > r->unhealed_before ? r->unhealed : r->unhealed_before);
 }
 
+/* Returns the limit of healing in bytes per second; 0: none. */
+static uint64_t heal_rate(const struct healer *h)
+{
+    uint64_t a = h->rate.bytes_per_s, b = h->unreserved_rate.bytes_per_s;
+
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
 static void on_health(struct heal_question *q)
 {
     static char no_problem[] = "";
@@ -433,7 +460,7 @@ static void on_health(struct heal_question *q)
     /* Unless a journal has a problem. */
     if (resp->problem == NULL || resp->problem[0] == '\0')
         resp->problem = resp->unhealed > 0 ? h->jobs.problem : no_problem;
-    resp->rate_bytes = h->rate.bytes_per_s;
+    resp->rate_bytes = heal_rate(h);
     rebuild_health(h, resp);
     scrub_health(h, resp, findings);
     heal_reply(hc->call, &resp->base);
@@ -591,14 +618,17 @@ static uint32_t take(struct healer *h, struct rate *rate, uint64_t bytes)
 static uint32_t on_take(void *arg, uint64_t bytes)
 {
     struct healer *h = arg;
+    uint32_t a = take(h, &h->rate, bytes), b = take(h, &h->unreserved_rate, bytes);
 
-    return take(h, &h->rate, bytes);
+    return a > b ? a : b;
 }
 
 static uint32_t on_scrub_take(void *arg, uint64_t bytes)
 {
+    uint32_t a = on_take(arg, bytes), b;
     struct healer *h = arg;
-    uint32_t a = take(h, &h->rate, bytes), b = take(h, &h->scrub_rate, bytes);
+
+    b = take(h, &h->scrub_rate, bytes);
 
     return a > b ? a : b;
 }

@@ -61,6 +61,7 @@ struct storage_config {
     unsigned ops_max;   /* bound of requests under way, above it BUSY; 0: 4096 */
     uint64_t boot;      /* see StWriteResp.verifier */
     uint64_t disk_id;   /* see StInfoResp.disk_id */
+    uint64_t stream_bytes, link_bytes; /* see StInfoResp */
     /* this loop has the files with hash % n_loops == loop; n_loops 0: all */
     unsigned n_loops, loop;
     uint64_t journal_bytes; /* bytes, of all loops; 0: 256 MiB */

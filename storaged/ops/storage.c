@@ -56,6 +56,8 @@ static void info_reply(struct st_op *op)
         resp.cluster_id.data = id->cluster_id;
         resp.cluster_id.len = IDENTITY_ID_BYTES;
     }
+    resp.stream_bytes = config->stream_bytes;
+    resp.link_bytes = config->link_bytes;
     resp.total_bytes = op->st->space_total;
     resp.free_bytes = storage_space_left(op->st);
     resp.disk_id = config->disk_id;

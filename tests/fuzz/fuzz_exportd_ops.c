@@ -70,6 +70,9 @@ static const uint16_t ops[] = {
     ROZO__OP__AD_META_TRANSFER,
     ROZO__OP__AD_META_DUMP,
     ROZO__OP__MD_REAL_NAME,
+    ROZO__OP__AD_STREAM_RESERVE,
+    ROZO__OP__AD_STREAM_RELEASE,
+    ROZO__OP__AD_STREAM_LIST,
 };
 
 static struct world w;

@@ -69,7 +69,10 @@ struct healer_config {
     uint64_t boot; /* boot id of the machine */
     /* Unsynced data of this storage may have been lost in a power failure once. */
     bool power_was_lost;
-    uint64_t rate_bytes;       /* rate of healing, per second; 0: no limit */
+    uint64_t rate_bytes; /* rate of healing, per second; 0: no limit */
+    /* bytes per second that the storage can carry for streams, healing included; 0: not
+     * known */
+    uint64_t stream_bytes;
     uint64_t scrub_rate_bytes; /* further limit of a scrub, per second; 0: no limit */
     /* Days from the end of a scrub to the start of the next; 0: never. */
     uint32_t scrub_days;

@@ -49,7 +49,8 @@ struct healer {
     struct heal_peer *peers; /* owned, ascending by id */
     unsigned n_peers;
 
-    struct rate rate, scrub_rate;
+    /* Besides the rate: what reserved streams leave free. */
+    struct rate rate, unreserved_rate, scrub_rate;
     struct heal_jobs jobs;
     struct heal_parts *parts; /* owned; state of what makes jobs */
 };

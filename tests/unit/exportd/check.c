@@ -406,6 +406,21 @@ static void check_node(struct check *c, const struct node *n)
     }
 }
 
+/* Checks that reserved streams have an export, a host, and a record of 17 bytes. */
+static void check_streams(struct check *c)
+{
+    const uint8_t *key;
+    size_t key_len, len;
+
+    for (kv_iter_seek(c->it, "J", 1);
+         (key = key_of_kind(c, KEY_STREAM, 6, 5 + 255, &key_len)) != NULL;
+         kv_iter_next(c->it)) {
+        kv_iter_val(c->it, &len);
+        if (len != 17)
+            wrong("reserved streams of another length", key, key_len);
+    }
+}
+
 /* Checks that there are no keys of unknown kinds. */
 static void check_kinds(struct check *c)
 {
@@ -413,7 +428,7 @@ static void check_kinds(struct check *c)
         size_t len;
         const uint8_t *key = kv_iter_key(c->it, &len);
 
-        if (strchr("ABCFRSVEGKNIDOJMPLYXUTWQ", key[0]) == NULL)
+        if (strchr("ABCFRSVEsGKNIDOJMPLYXUTWQ", key[0]) == NULL)
             wrong("a key of no kind", key, len);
     }
 }
@@ -425,6 +440,7 @@ void kv_check(struct kv *kv)
     if (kv_iter_open(kv, &c.it) != 0)
         abort();
     check_kinds(&c);
+    check_streams(&c);
     load_inodes(&c);
     check_dentries(&c);
     check_order(&c);

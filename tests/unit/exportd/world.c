@@ -80,6 +80,7 @@ static unsigned take_map(struct fake_storage *s, const struct fake_request *fr)
         memcpy(s->fenced, req->fenced, req->n_fenced * sizeof(s->fenced[0]));
     s->map_version = req->version;
     s->map_returns = req->returns;
+    s->reserved = req->reserved_bytes;
     s->n_map_storages = (unsigned)req->n_storages;
     s->n_map_up = 0;
     for (size_t i = 0; i < req->n_storages; i++)
@@ -320,6 +321,8 @@ static unsigned storage_answer(struct fake_storage *s, struct fake_request *fr,
         info.host = s->host;
         info.rack = s->rack;
         info.disk_id = s->disk_id;
+        info.stream_bytes = s->stream_bytes;
+        info.link_bytes = s->link_bytes;
         info.knows_full_quorum = !s->old_quorum;
         info.n_addresses = 1;
         info.addresses = addrs;

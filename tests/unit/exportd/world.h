@@ -52,6 +52,8 @@ struct fake_storage {
     unsigned n_remove_requests;
     uint64_t total, free;
     uint64_t disk_id;
+    uint64_t stream_bytes, link_bytes;
+    uint64_t reserved; /* bytes per second for streams, of the newest map */
     char rack[32];
     char host[32];
     bool old;        /* older build: knows neither ST_MAP nor ST_CHECK */

@@ -15,6 +15,7 @@
 struct env_virtual nodes_env;
 struct node nodes[NODES + 1];
 unsigned nodes_lost;
+uint64_t nodes_reserved;
 uint64_t nodes_session;
 uint8_t nodes_incarnations[NODES + 1][16];
 
@@ -298,6 +299,7 @@ void nodes_init(uint64_t seed)
 {
     memset(nodes, 0, sizeof(nodes));
     nodes_lost = 0;
+    nodes_reserved = 0;
     nodes_session = 0;
     memset(nodes_incarnations, 0, sizeof(nodes_incarnations));
     fake_repairs_init();
@@ -486,6 +488,7 @@ void node_map(unsigned i, uint64_t version, unsigned n_storages)
     req.storages = pointers;
     req.n_storages = n_storages;
     req.to_storage = i;
+    req.reserved_bytes = nodes_reserved;
     assert_int_equal(node_ask(i, RPC_ROLE_NODE, ROZO__OP__ST_MAP, &req.base, NULL, NULL),
                      ROZO__STATUS__OK);
 }

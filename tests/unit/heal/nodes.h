@@ -62,6 +62,8 @@ void nodes_start_all(void);
 void node_map(unsigned i, uint64_t version, unsigned n_storages);
 /* bitmap of ids that maps declare lost */
 extern unsigned nodes_lost;
+/* bytes per second that maps say are reserved for streams */
+extern uint64_t nodes_reserved;
 /* Session in the frames of node_ask(). */
 extern uint64_t nodes_session;
 /* incarnations in maps; zeros: unknown */

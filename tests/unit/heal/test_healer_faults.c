@@ -362,6 +362,59 @@ static void test_a_rate_that_is_raised_counts_at_once(void **state)
     fake_repairs.bytes = 0;
 }
 
+static uint64_t health_rate(unsigned i)
+{
+    Rozo__StHealthResp *resp = node_health(i);
+    uint64_t rate = resp->rate_bytes;
+
+    rozo__st_health_resp__free_unpacked(resp, NULL);
+    return rate;
+}
+
+/* Healing gets what reserved streams leave free, and 1 MB/s at least, also after a
+ * restart. The lower one of that and of the configured rate counts. */
+static void test_reserved_streams_limit_healing(void **state)
+{
+    struct storcli_target a = target_make(10, 1), b = target_make(11, 1);
+
+    (void)state;
+    nodes[1].config.stream_bytes = 50000000;
+    nodes_start_all();
+    assert_int_equal(health_rate(1), 0);
+    nodes_reserved = 45000000;
+    node_map(1, 2, NODES);
+    node_map(2, 2, NODES);
+    assert_int_equal(health_rate(1), 5000000);
+    assert_int_equal(health_rate(2), 0); /* no stream_bytes are configured */
+    node_heal(1, 0, 100 << 20);
+    assert_int_equal(health_rate(1), 5000000);
+    node_heal(1, 0, 1000000);
+    assert_int_equal(health_rate(1), 1000000);
+    node_heal(1, 0, 100 << 20);
+    node_crash(1);
+    node_start(1);
+    assert_int_equal(health_rate(1), 5000000);
+
+    /* 10 MB take 2 s. */
+    fake_repairs.bytes = 10000000;
+    assert_int_equal(node_check(1, &a, 0, 1, false), ROZO__STATUS__OK);
+    run_ms(100);
+    assert_int_equal(node_check(1, &b, 0, 1, false), ROZO__STATUS__OK);
+    run_ms(1500);
+    assert_true(is_seen(&a, 0, REPAIR_VERIFY_OWN));
+    assert_false(is_seen(&b, 0, REPAIR_VERIFY_OWN));
+    run_ms(600);
+    assert_true(is_seen(&b, 0, REPAIR_VERIFY_OWN));
+
+    nodes_reserved = 60000000;
+    node_map(1, 3, NODES);
+    assert_int_equal(health_rate(1), 1000000);
+    nodes_reserved = 0;
+    node_map(1, 4, NODES);
+    assert_int_equal(health_rate(1), 0);
+    fake_repairs.bytes = 0;
+}
+
 /* ---- the end ---- */
 
 static bool stopped;
@@ -415,6 +468,7 @@ int main(void)
         T(test_invalid_checks_and_hints_are_refused),
         T(test_checks_do_not_delay_other_repairs),
         T(test_a_rate_that_is_raised_counts_at_once),
+        T(test_reserved_streams_limit_healing),
         T(test_stop_before_a_request_to_an_unknown_storage_fails),
     };
 #undef T

@@ -567,6 +567,7 @@ void client_start(struct sim_client *c)
     }
     sm->md_channel = metas_channel_new(c->host, on_md_broke, sm, &sm->md_group);
     loop_begin(sm);
+    session.reads = &sm->m.reads;
     session.refs = sm->m.refs;
     session.lock_table = sm->m.lock_table;
     session.tokens = sm->m.tokens;

@@ -26,6 +26,7 @@ struct fixture {
     struct open_refs *refs;
     struct lock_table *lock_table;
     struct unsynced_inodes *unsynced;
+    struct stream_reads reads;
     struct token_cache *tokens;
     struct mount_session *session;
     unsigned n_opened, n_closed, n_done, n_tokens_lost;
@@ -183,6 +184,7 @@ static void setup(struct fixture *f)
     f->lock_table = config.lock_table = lock_table_new();
     f->tokens = config.tokens = token_cache_new();
     f->unsynced = config.unsynced = unsynced_inodes_new();
+    config.reads = &f->reads;
     f->session = mount_session_new(&f->env.env, &f->md, &config);
     mount_session_open(f->session, on_first, f);
     leads(f, 0, 5);

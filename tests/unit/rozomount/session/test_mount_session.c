@@ -32,6 +32,7 @@ struct fixture {
     } recall;
     uint64_t lost_ino;
     unsigned n_reports; /* reports of dead sessions */
+    struct stream_reads reads;
 };
 
 static void on_lost(void *arg)
@@ -145,6 +146,7 @@ static void setup(struct fixture *f)
     f->lock_table = config.lock_table = lock_table_new();
     f->tokens = config.tokens = token_cache_new();
     f->unsynced = config.unsynced = unsynced_inodes_new();
+    config.reads = &f->reads;
     f->session = mount_session_new(&f->env.env, &f->md, &config);
     mount_session_open(f->session, on_first, f);
 }
@@ -226,6 +228,41 @@ static void test_open_keep_alive_close(void **state)
     }
     assert_int_equal(f.n_maps, 2);
     assert_int_equal(f.ahead_ns, 0);
+    close_it(&f);
+    teardown(&f);
+}
+
+/* A read is late when it takes longer than its bytes at the rate of a stream, or fails.
+ * Short ones do not count. exportd says the rate, and gets the counts. */
+static void test_reads_of_reserved_streams_are_counted(void **state)
+{
+    enum { MIB = 1 << 20, RATE = 25000000 };
+    const uint64_t just_ns = (uint64_t)MIB * 1000000000 / RATE;
+    Rozo__MdKeepAliveResp alive = ROZO__MD_KEEP_ALIVE_RESP__INIT;
+    Rozo__MdKeepAliveReq *req;
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    stream_reads_note(&f.reads, MIB, 5 * just_ns, true); /* nothing is reserved */
+    answer_open(&f, 77, 3000, 0, NULL);
+    for (unsigned i = 0; i < 3; i++) {
+        env_virtual_advance_ms(&f.env, 1000);
+        req =
+            rozo__md_keep_alive_req__unpack(NULL, f.exportd.msg_len[0], f.exportd.msg[0]);
+        assert_non_null(req);
+        assert_int_equal(req->stream_reads, i == 0 ? 0 : 4);
+        assert_int_equal(req->late_reads, i == 0 ? 0 : 2);
+        rozo__md_keep_alive_req__free_unpacked(req, NULL);
+        alive.now_ns = env_wall_ns(&f.env.env);
+        alive.stream_rate = i == 0 ? RATE : 0;
+        fake_exportd_answer(&f.exportd, 0, ROZO__STATUS__OK, &alive.base);
+        stream_reads_note(&f.reads, MIB, just_ns, true);
+        stream_reads_note(&f.reads, MIB, just_ns + 1, true);
+        stream_reads_note(&f.reads, MIB / 2, just_ns / 4, true);
+        stream_reads_note(&f.reads, MIB, 0, false);
+        stream_reads_note(&f.reads, STREAM_READ_MIN - 1, 5 * just_ns, true);
+    }
     close_it(&f);
     teardown(&f);
 }
@@ -710,6 +747,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_keep_alive_close),
+        cmocka_unit_test(test_reads_of_reserved_streams_are_counted),
         cmocka_unit_test(test_refused_open_returns_its_error),
         cmocka_unit_test(test_invalid_answers_do_not_open_the_session),
         cmocka_unit_test(test_a_bad_map_leaves_the_old_one),
