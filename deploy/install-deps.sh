@@ -32,7 +32,7 @@ BUILD_PACKAGES=(
     libsystemd-dev
 )
 # Older versions lose committed entries, and Debian 12 has one: there the package comes from its
-# backports. exportd/quorum/raft/raft_core.c refuses any other version than 0.22.1.
+# backports. exportd/quorum/raft/raft_core_in.h refuses any other version than 0.22.1.
 RAFT_PACKAGE=libraft-dev
 RAFT_WANT=0.22.1
 TEST_PACKAGES=(
@@ -50,15 +50,18 @@ TEST_PACKAGES=(
     samba # tests/system/gateways: smbd, smbpasswd, testparm
     samba-vfs-modules # catia, fruit, streams_xattr, acl_xattr
     smbclient # smbcacls, too
+    nfs-ganesha-vfs # brings rpcbind and nfs-common
+    libnfs-utils
+    libnfs13
 )
 # The fuzz preset. Other builds replay the corpus and want none of it.
 FUZZ_PACKAGES=(
     clang
     libclang-rt-14-dev # libFuzzer and the sanitizers' run time
 )
-# Services that come with these packages: installed for tests, they are neither started now nor at
+# Units that come with these packages: installed for tests, they are neither started now nor at
 # boot. A machine that has the package already keeps its settings.
-TEST_SERVICES=(smbd nmbd samba-ad-dc)
+TEST_UNITS=(smbd.service nmbd.service samba-ad-dc.service nfs-ganesha.service rpcbind.service rpcbind.socket)
 # The test programs, as crate@version; their binaries have the crate's name.
 CRATES=(pjdfstest@0.2.2 fsx@0.3.2)
 CRATES_WANT_RUST=1.85
@@ -151,42 +154,42 @@ apt_update()
     fi
 }
 
-# Let no installed package start its services, and enable none of TEST_SERVICES, until services_release().
+# Let no installed package start its services, and enable none of TEST_UNITS, until services_release().
 policy_file=/usr/sbin/policy-rc.d
 held=false
 masked=()
 services_hold()
 {
-    local service
+    local unit
 
     if [ ! -e "$policy_file" ]; then
         printf '#!/bin/sh\nexit 101\n' >"$policy_file"
         chmod 755 "$policy_file"
         held=true
     fi
-    for service in "${TEST_SERVICES[@]}"; do
-        if [ ! -e "/lib/systemd/system/$service.service" ] && [ ! -e "/etc/systemd/system/$service.service" ]; then
+    for unit in "${TEST_UNITS[@]}"; do
+        if [ ! -e "/lib/systemd/system/$unit" ] && [ ! -e "/etc/systemd/system/$unit" ]; then
             mkdir -p /etc/systemd/system
-            ln -s /dev/null "/etc/systemd/system/$service.service"
-            masked+=("$service")
+            ln -s /dev/null "/etc/systemd/system/$unit"
+            masked+=("$unit")
         fi
     done
 }
 
-# A mask of a service that was not installed goes; one that was stays, and is told.
+# A mask of a unit that was not installed goes; one that was stays, and is told.
 services_release()
 {
-    local service
+    local unit
 
     if $held; then
         rm -f "$policy_file"
         held=false
     fi
-    for service in "${masked[@]}"; do
-        if [ -e "/lib/systemd/system/$service.service" ]; then
-            say "$service is masked, since only tests want it. To use it: systemctl unmask $service"
+    for unit in "${masked[@]}"; do
+        if [ -e "/lib/systemd/system/$unit" ]; then
+            say "$unit is masked, since only tests want it. To use it: systemctl unmask $unit"
         else
-            rm -f "/etc/systemd/system/$service.service"
+            rm -f "/etc/systemd/system/$unit"
         fi
     done
     masked=()

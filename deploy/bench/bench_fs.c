@@ -33,6 +33,20 @@ enum { TICK_MS = 100 };
 
 volatile sig_atomic_t fsb_interrupted;
 
+static void on_signal(int sig)
+{
+    (void)sig;
+    fsb_interrupted = 1;
+}
+
+void fsb_catch_signals(void)
+{
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
 uint64_t fsb_now_ns(void)
 {
     struct timespec now;
@@ -88,6 +102,19 @@ bool fsb_forget_names(const char *folder)
     if (fd >= 0)
         close(fd);
     return done;
+}
+
+int fsb_place_add(struct fsb_place *place, char *list, unsigned n_max, struct err *err)
+{
+    char *save;
+
+    for (char *word = list == NULL ? NULL : strtok_r(list, ",", &save); word != NULL;
+         word = strtok_r(NULL, ",", &save)) {
+        if (place->n_mounts == n_max)
+            return err_set(err, -E2BIG, "more than %u mounts", n_max);
+        place->mount[place->n_mounts++] = word;
+    }
+    return 0;
 }
 
 int fsb_place_open(struct fsb_place *place, struct err *err)

@@ -22,7 +22,8 @@
 #include "deploy/dev/dev_plan.h"
 
 enum {
-    FSB_MOUNTS_MAX = 4,
+    FSB_MOUNTS_MAX = 4, /* one load runs on them at once */
+    FSB_PLACE_MOUNTS_MAX = 16,
     FSB_JOBS_MAX = 32,
     FSB_FILES_MAX = 128,
     FSB_SETS_MAX = 16,
@@ -85,10 +86,10 @@ struct fsb_cpu {
 
 /* A place where loads run. Zero-initialise; fsb_place_open(), fsb_place_close(). */
 struct fsb_place {
-    const char *mount[FSB_MOUNTS_MAX]; /* as the user named them, borrowed */
+    const char *mount[FSB_PLACE_MOUNTS_MAX]; /* as the user named them, borrowed */
     unsigned n_mounts;
     /* Our folder, seen through each mount; "" before it is created. */
-    char folder[FSB_MOUNTS_MAX][PATH_MAX];
+    char folder[FSB_PLACE_MOUNTS_MAX][PATH_MAX];
     struct dev_plan *cluster; /* owned; NULL: no CPU time is counted */
     struct fsb_file file[FSB_FILES_MAX];
     unsigned n_files;
@@ -194,6 +195,11 @@ unsigned fsb_loads(const struct fsb_wish *wish, unsigned n_mounts,
 /** Set by the handler of SIGINT and SIGTERM; the current run ends soon. */
 extern volatile sig_atomic_t fsb_interrupted;
 
+/**
+ * Lets the first SIGINT or SIGTERM set fsb_interrupted, so that we can clean up; the
+ * second one ends the program.
+ */
+void fsb_catch_signals(void);
 /** Returns nanoseconds of the monotonic clock. */
 uint64_t fsb_now_ns(void);
 /**
@@ -209,6 +215,12 @@ int fsb_job_fail(struct fsb_job *job, int rc, const char *fmt, ...)
 /** Counts one operation, which began at begun_ns. Returns the current time. */
 uint64_t fsb_job_did(struct fsb_job *job, uint64_t begun_ns, uint64_t n_bytes);
 
+/**
+ * Adds the mounts of a list "PATH,...", which is cut up in place (NULL: none).
+ * @param n_max how many the place may have.
+ * @return 0; -E2BIG with a message.
+ */
+int fsb_place_add(struct fsb_place *place, char *list, unsigned n_max, struct err *err);
 /**
  * Creates our folder; path, further mounts and cluster are set before. Returns 0, or
  * -errno with a message.

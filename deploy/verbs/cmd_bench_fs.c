@@ -97,14 +97,7 @@ static int places_open(struct fs_args *args, struct fsb_place place[FSB_SIDES],
 
     place[FSB_HERE].mount[0] = args->path;
     place[FSB_HERE].n_mounts = 1;
-    for (char *save,
-         *word = args->mounts == NULL ? NULL : strtok_r(args->mounts, ",", &save);
-         word != NULL && rc == 0; word = strtok_r(NULL, ",", &save)) {
-        if (place[FSB_HERE].n_mounts == FSB_MOUNTS_MAX)
-            rc = err_set(err, -E2BIG, "more than %d mounts", FSB_MOUNTS_MAX);
-        else
-            place[FSB_HERE].mount[place[FSB_HERE].n_mounts++] = word;
-    }
+    rc = fsb_place_add(&place[FSB_HERE], args->mounts, FSB_MOUNTS_MAX, err);
     if (args->vs != NULL) {
         place[FSB_THERE].mount[0] = args->vs;
         place[FSB_THERE].n_mounts = 1;
@@ -118,21 +111,6 @@ static int places_open(struct fs_args *args, struct fsb_place place[FSB_SIDES],
             rc = fsb_place_open(&place[s], err);
     }
     return rc;
-}
-
-static void on_signal(int sig)
-{
-    (void)sig;
-    fsb_interrupted = 1;
-}
-
-/* Catches the first signal, so that we can clean up; the second one ends the program. */
-static void signals_catch(void)
-{
-    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
 }
 
 /* Writes text to path and frees it; NULL: it reports that memory was short. */
@@ -278,7 +256,7 @@ int cmd_bench_fs(struct cli *cli, int argc, char **argv)
         return cli_fail(cli, "out of memory");
     args_parse(&syntax, argc, argv, &args);
     wish_complete(&args);
-    signals_catch();
+    fsb_catch_signals();
     rc = args.list ? list_loads(cli, &args) : bench(cli, &args, place, results);
     fsb_results_free(results);
     free(place);

@@ -14,6 +14,7 @@
 #include "deploy/client/exportd_client.h"
 #include "deploy/client/health.h"
 #include "deploy/client/meta_client.h"
+#include "deploy/ganesha/nfs_gateway.h"
 #include "deploy/samba/smb_service.h"
 #include "deploy/verbs/verbs.h"
 
@@ -36,6 +37,7 @@ struct cluster_args {
     unsigned block_bytes;
     bool sync;
     unsigned inline_max;
+    bool fold;
 };
 
 #define OPTION_JSON                                                           \
@@ -137,13 +139,18 @@ static void export_print_few(const Rozo__Export *e)
             e->name, (unsigned long long)e->files_few);
 }
 
+static const char *names_text(const Rozo__Export *e)
+{
+    return e->fold_rules != 0 ? "fold" : "posix";
+}
+
 static void exports_print(const Rozo__AdStatusResp *s)
 {
     static const char *const heads[] = { "EXPORT", "VOLUME", ">LAYOUT", "CODEC",
-                                         ">BLOCK", ">FILES", ">CLIENTS" };
+                                         ">BLOCK", "NAMES",  ">FILES",  ">CLIENTS" };
     struct text_table t;
 
-    text_table_init(&t, heads, 7);
+    text_table_init(&t, heads, 8);
     for (size_t i = 0; i < s->n_exports; i++) {
         const Rozo__Export *e = s->exports[i];
         char block[HUMAN_BYTES_TEXT];
@@ -153,6 +160,7 @@ static void exports_print(const Rozo__AdStatusResp *s)
         text_table_cell(&t, "%u", e->layout);
         text_table_cell(&t, "%s", codec_name(e->codec));
         text_table_cell(&t, "%s", human_bytes(block, e->block_bytes));
+        text_table_cell(&t, "%s", names_text(e));
         text_table_cell(&t, "%llu", (unsigned long long)e->files);
         text_table_cell(&t, "%u", e->sessions);
     }
@@ -264,14 +272,15 @@ static json_t *export_json(const Rozo__AdStatusResp *s, const Rozo__Export *e)
     json_t *few =
         e->files_few_known ? json_integer((json_int_t)e->files_few) : json_null();
 
-    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b, s:I, s:I, s:o}", "id",
-                     (json_int_t)e->id, "name", cli_json_text(e->name), "volume",
+    return json_pack("{s:I, s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:b, s:I, s:s, s:I, s:o}",
+                     "id", (json_int_t)e->id, "name", cli_json_text(e->name), "volume",
                      cli_json_text(s == NULL ? "" : volume_name(s, e->volume)), "layout",
                      (json_int_t)e->layout, "codec", codec_name(e->codec), "block_bytes",
                      (json_int_t)e->block_bytes, "files", (json_int_t)e->files, "clients",
                      (json_int_t)e->sessions, "sync", e->sync, "inline_max",
-                     (json_int_t)e->inline_max, "storages_missing",
-                     (json_int_t)e->storages_missing, "files_few", few);
+                     (json_int_t)e->inline_max, "names", names_text(e),
+                     "storages_missing", (json_int_t)e->storages_missing, "files_few",
+                     few);
 }
 
 static json_t *exports_json(const Rozo__AdStatusResp *s)
@@ -455,13 +464,15 @@ int cmd_status(struct cli *cli, int argc, char **argv)
         if (fleet != NULL)
             healing_add(json, fleet);
         json_object_set_new(json, "gateways",
-                            json_pack("{s:o}", "smb", smb_status_json(smb_dir(NULL))));
+                            json_pack("{s:o, s:o}", "smb", smb_status_json(smb_dir(NULL)),
+                                      "nfs", nfs_status_json(nfs_dir(NULL))));
         rc = cli_print_json(cli, json);
     } else {
         status_print(asked.status);
         if (fleet != NULL)
             healing_print(fleet);
         smb_status_print(smb_dir(NULL), "\n", stdout);
+        nfs_status_print(nfs_dir(NULL), "\n", stdout);
         rc = cli_finish(cli);
     }
     storage_clients_close(fleet);
@@ -588,6 +599,27 @@ static bool metadata_is_replicated(const struct target_options *conn)
     return is;
 }
 
+static void names_arg(struct argp_state *state, char *text, void *to)
+{
+    if (strcmp(text, "posix") != 0 && strcmp(text, "fold") != 0)
+        argp_error(state, "--names is posix or fold, not '%s'", text);
+    *(bool *)to = text[0] == 'f';
+}
+
+/* Checks that exportd has done what it was asked for. */
+static int export_made_check(const Rozo__AdExportCreateReq *req, const Rozo__Export *e,
+                             struct err *err)
+{
+    if (!req->fold || e->fold_rules != 0)
+        return 0;
+    return err_set(
+        err, -EOPNOTSUPP,
+        "export %.64s was made without an index of folded names: exportd is of "
+        "an earlier build that does not know --names=fold. Upgrade exportd, and "
+        "make an export of another name",
+        e->name);
+}
+
 int cmd_export_create(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
@@ -609,6 +641,10 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
           "names are; 0: all data are coded and spread over storages (default: 16384 if "
           "exportd is a quorum of three or more that keep metadata, else 0)",
           ARGS_NUMBER(struct cluster_args, inline_max, 0, INLINE_MAX) },
+        { "names", 0, "posix|fold",
+          "fold: exportd finds names in another case or Unicode normalisation for SMB "
+          "gateways; in mounts, names differ as in posix (default posix)",
+          ARGS_CALL(struct cluster_args, fold, names_arg) },
         OPTION_JSON,
         OPTION_NAME,
         { 0 },
@@ -640,9 +676,14 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         if (args.inline_max == INLINE_DEFAULT)
             args.inline_max = metadata_is_replicated(&args.conn) ? INLINE_REPLICATED : 0;
         question.inline_max = args.inline_max;
+        question.fold = args.fold;
         rc = admin_export_create(asked.admin, &question, &asked.progress, &answer, &err);
     }
     exportd_client_close(&asked);
+    if (rc == 0 && export_made_check(&question, answer->export, &err) != 0) {
+        rozo__ad_export_create_resp__free_unpacked(answer, NULL);
+        return cli_fail(cli, "%s", err.text);
+    }
     if (rc != 0)
         return cli_fail(cli, "%s", err.text);
     if (args.json) {
@@ -653,6 +694,9 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         if (answer->export->inline_max != 0)
             printf("files of up to %u bytes are kept by exportd, with their names\n",
                    answer->export->inline_max);
+        if (answer->export->fold_rules != 0)
+            printf("names are also found in another case or normalisation, by SMB "
+                   "gateways\n");
         export_print_missing(answer->export);
         rc = cli_finish(cli);
     }

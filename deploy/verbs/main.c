@@ -58,15 +58,20 @@ static const struct cli_verb key_verbs[] = {
     { "new", "make a key file", cmd_key_new, NULL },
     { 0 },
 };
+static const struct cli_verb gateway_verbs[] = {
+    { "smb", "export a mounted file system by SMB", cmd_gateway_smb, NULL },
+    { "nfs", "export a mounted file system by NFS", cmd_gateway_nfs, NULL },
+    { "status", "the gateways of this machine, and what they export", cmd_gateway_status,
+      NULL },
+    { "remove", "stop a gateway, or remove a share or an export", cmd_gateway_remove,
+      NULL },
+    { "run", "run a gateway in the foreground", cmd_gateway_run, NULL },
+    { 0 },
+};
 static const struct cli_verb bench_verbs[] = {
     { "codec", "how fast this machine codes", cmd_bench_codec, NULL },
     { "fs", "how fast a mounted file system is", cmd_bench_fs, NULL },
-    { 0 },
-};
-static const struct cli_verb gateway_verbs[] = {
-    { "smb", "export a mounted file system by SMB", cmd_gateway_smb, NULL },
-    { "status", "the gateway of this machine, and its shares", cmd_gateway_status, NULL },
-    { "remove", "stop a gateway, or remove a share", cmd_gateway_remove, NULL },
+    { "streams", "how many streams an editor can play from it", cmd_bench_streams, NULL },
     { 0 },
 };
 static const struct cli_verb verbs[] = {
@@ -79,7 +84,7 @@ static const struct cli_verb verbs[] = {
     { "scrub", "Scrub: storages read and check all they hold.", NULL, scrub_verbs },
     { "fsck", "compare what exportd knows with what storages hold", cmd_fsck, NULL },
     { "mount", "mount an export", cmd_mount, NULL },
-    { "gateway", "Gateways: this machine exports by SMB.", NULL, gateway_verbs },
+    { "gateway", "Gateways: this machine exports by SMB or NFS.", NULL, gateway_verbs },
     { "locate", "where a file lies", cmd_locate, NULL },
     { "salvage", "restore files from data directories alone", cmd_salvage, NULL },
     { "key", "Keys of a cluster.", NULL, key_verbs },

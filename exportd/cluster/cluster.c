@@ -22,10 +22,11 @@
 #include "exportd/cluster/map_push.h"
 #include "exportd/cluster/placement.h"
 #include "exportd/cluster/storage_poll.h"
+#include "exportd/namespace/fold.h"
 #include "exportd/store/cluster_record.h"
 #include "exportd/store/kv_record.h"
 
-enum export_flags { EXPORT_SYNC = 1, EXPORT_INLINE = 2 };
+enum export_flags { EXPORT_SYNC = 1, EXPORT_INLINE = 2, EXPORT_FOLDED = 4 };
 enum storage_flags { STORAGE_LOST = 1, STORAGE_CHANGES = 2 };
 enum { MAP_START_SHIFT = 32 }; /* see StMapReq.version */
 
@@ -637,7 +638,9 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     struct export *e = export_new(x, facts);
     struct namespace_hooks hooks = export_hooks(e);
     struct kv_record_out f;
-    uint32_t flags;
+    uint32_t flags = (facts->sync ? EXPORT_SYNC : 0u) |
+                     (facts->inline_max != 0 ? EXPORT_INLINE : 0u) |
+                     (facts->fold_rules != 0 ? EXPORT_FOLDED : 0u);
     struct key k;
 
     if (e == NULL)
@@ -650,15 +653,17 @@ struct export *export_add(struct exportd *x, const struct export *facts)
     kv_record_put_u32(&f, e->codec);
     kv_record_put_u32(&f, e->layout);
     kv_record_put_u32(&f, e->block_bytes);
-    flags = (e->sync ? EXPORT_SYNC : 0) | (facts->inline_max != 0 ? EXPORT_INLINE : 0);
     if (flags != 0) /* older records have no flags */
         kv_record_put_u32(&f, flags);
     if (facts->inline_max != 0)
         kv_record_put_u32(&f, facts->inline_max);
+    if (facts->fold_rules != 0)
+        kv_record_put_u32(&f, facts->fold_rules);
     key_id(&k, KEY_EXPORT, e->id);
     store_put(x->store, &k, f.bytes, f.len);
     namespace_make(&e->ns, x->env, x->store, e->id, &hooks);
     e->ns.inline_max = e->inline_max;
+    e->ns.fold_rules = e->fold_rules;
     e->ns.start = x->numbers.n_starts;
     e->ns.last_loss = x->numbers.last_loss;
     e->few_known = true; /* a new export has no files */
@@ -679,7 +684,9 @@ static int export_get(struct export *e, uint32_t id, const uint8_t *val, size_t 
     block_bytes = kv_record_get_u32(&f);
     flags = kv_record_end(&f) ? 0 : kv_record_get_u32(&f);
     e->inline_max = (flags & EXPORT_INLINE) != 0 ? kv_record_get_u32(&f) : 0;
-    if (!kv_record_end(&f) || (flags & ~(uint32_t)(EXPORT_SYNC | EXPORT_INLINE)) != 0 ||
+    e->fold_rules = (flags & EXPORT_FOLDED) != 0 ? kv_record_get_u32(&f) : 0;
+    if (!kv_record_end(&f) ||
+        (flags & ~(uint32_t)(EXPORT_SYNC | EXPORT_INLINE | EXPORT_FOLDED)) != 0 ||
         e->inline_max > NAMESPACE_INLINE_MAX || codec > UINT8_MAX ||
         block_bytes > UINT16_MAX || codec_layout(layout) == NULL ||
         codec_get(codec, layout, block_bytes) == NULL)
@@ -723,6 +730,13 @@ static int load_export(struct exportd *x, uint32_t id, const uint8_t *val, size_
     struct namespace_hooks hooks;
     int rc = export_get(&facts, id, val, len);
 
+    if (rc == 0 && facts.fold_rules > FOLD_RULES) {
+        log_error(
+            "export %s folds names by rules %u, and this build knows %u: an exportd "
+            "of a later build made it",
+            facts.name, facts.fold_rules, (unsigned)FOLD_RULES);
+        rc = -EOPNOTSUPP; /* here the index would soon lack names */
+    }
     if (rc != 0)
         return rc;
     e = export_new(x, &facts);
@@ -731,6 +745,7 @@ static int load_export(struct exportd *x, uint32_t id, const uint8_t *val, size_
     hooks = export_hooks(e);
     rc = namespace_open(&e->ns, x->env, x->store, id, &hooks);
     e->ns.inline_max = e->inline_max;
+    e->ns.fold_rules = e->fold_rules;
     return rc;
 }
 

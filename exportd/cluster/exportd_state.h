@@ -140,6 +140,7 @@ struct export
     uint16_t block_bytes;
     bool sync;           /* answer changes only when stable */
     uint32_t inline_max; /* bytes; equal to ns.inline_max */
+    uint32_t fold_rules; /* equal to ns.fold_rules */
     char name[NAMES_MAX + 1];
     struct namespace ns;
     struct locks locks;

@@ -5,7 +5,7 @@
  * Out:    the store's pending batch. Core: no clock but env's.
  * Keeps:  I4 with the store: each operation is whole in one batch. nlink of a directory
  *         is 2 plus its subdirectories; n_entries is the number of its names; each dentry
- *         has its order key and back.
+ *         has its order key and back, and its key in the index of folded names, if any.
  * Ask:    key.h, the bytes of dentries and counters.
  */
 #include "exportd/namespace/namespace.h"
@@ -138,6 +138,7 @@ void dentry_put(struct namespace *ns, uint64_t dir, struct namespace_name name,
     memcpy(buf + ORDER_BYTES_MIN, name.bytes, name.len);
     key_order(&k, ns->export_id, dir, d->cookie);
     store_put(ns->store, &k, buf, ORDER_BYTES_MIN + name.len);
+    folded_put(ns, dir, name, d->cookie);
 }
 
 void dentry_delete(struct namespace *ns, uint64_t dir, struct namespace_name name,
@@ -150,6 +151,26 @@ void dentry_delete(struct namespace *ns, uint64_t dir, struct namespace_name nam
     store_delete(ns->store, &k);
     key_order(&k, ns->export_id, dir, d->cookie);
     store_delete(ns->store, &k);
+    folded_delete(ns, dir, name, d->cookie);
+}
+
+int order_get(struct namespace *ns, uint64_t dir, uint64_t cookie,
+              struct namespace_name *name)
+{
+    struct key k;
+    const uint8_t *val;
+    size_t len;
+    int rc;
+
+    key_order(&k, ns->export_id, dir, cookie);
+    rc = store_get(ns->store, &k, &val, &len);
+    if (rc != 0)
+        return rc;
+    if (len <= ORDER_BYTES_MIN || len > ORDER_BYTES_MIN + NAMESPACE_NAME_MAX ||
+        val[0] != DENTRY_FORMAT)
+        return damaged(ns, "an entry of the directory", dir);
+    *name = (struct namespace_name){ val + ORDER_BYTES_MIN, len - ORDER_BYTES_MIN };
+    return 0;
 }
 
 void counters_put(struct namespace *ns)

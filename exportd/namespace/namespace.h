@@ -77,9 +77,10 @@ struct namespace
     uint32_t start;     /* number of this start of exportd; stable before any request */
     uint32_t last_loss; /* number of the last start after a loss of power; 0: none */
     uint32_t
-        inline_max;    /* bytes; 0: data of new files go to storages. Set by the export */
-    uint64_t next_ino; /* next number to give out */
-    uint64_t n_inodes; /* number of inodes in use */
+        inline_max; /* bytes; 0: data of new files go to storages. Set by the export */
+    uint32_t fold_rules; /* FOLD_RULES; 0: no index of folded names. Set by the export */
+    uint64_t next_ino;   /* next number to give out */
+    uint64_t n_inodes;   /* number of inodes in use */
     struct namespace_gap *gaps; /* owned; ascending; room for one more after the start */
     size_t n_gaps;
     struct namespace_seed seed;   /* seed for new inodes */
@@ -192,6 +193,16 @@ typedef bool namespace_entry_cb(void *arg, const struct namespace_entry *entry);
  */
 int namespace_readdir(struct namespace *ns, uint64_t ino, uint64_t cookie,
                       namespace_entry_cb *fn, void *arg, struct inode *dir, bool *end);
+
+/* ---- namespace_fold.c: names in another case or normalisation ---- */
+
+/**
+ * Finds the name in the directory that is equal to this one, or else the oldest one that
+ * folds to the same (fold.h). *found is borrowed from the store, or is `name` itself.
+ * -EOPNOTSUPP: the export has no index of folded names; -ENOENT: there is no such name.
+ */
+int namespace_real_name(struct namespace *ns, uint64_t dir, struct namespace_name name,
+                        struct namespace_name *found);
 
 /* ---- namespace_scan.c: bounded scans of a whole export ---- */
 
@@ -409,5 +420,24 @@ enum namespace_xattr_classes {
 };
 /** Returns the classes of which the inode has an xattr; 0: unknown. */
 uint32_t namespace_xattr_classes(struct namespace *ns, const struct inode *in);
+
+enum {
+    NAMESPACE_XATTR_SET_MAX = 16,     /* xattrs of a set */
+    NAMESPACE_XATTR_SET_BYTES = 1024, /* a value, and all names together, at most */
+};
+
+/* All xattrs of an inode. Names and values are in memory of the caller. */
+struct namespace_xattr_set {
+    unsigned n;
+    struct namespace_name names[NAMESPACE_XATTR_SET_MAX];
+    struct namespace_name values[NAMESPACE_XATTR_SET_MAX];
+    size_t used; /* bytes of the room that they take */
+};
+/**
+ * Copies all xattrs of an inode into `room`. Returns 0; -E2BIG if there are too many, too
+ * large ones, or too little room; or another -errno.
+ */
+int namespace_get_xattr_set(struct namespace *ns, const struct inode *in, uint8_t *room,
+                            size_t room_len, struct namespace_xattr_set *out);
 
 #endif

@@ -39,6 +39,18 @@ void dentry_put(struct namespace *ns, uint64_t dir, struct namespace_name name,
 void dentry_delete(struct namespace *ns, uint64_t dir, struct namespace_name name,
                    const struct dentry *d);
 
+/**
+ * Reads the name with this cookie, borrowed from the store. Returns 0, -ENOENT, or -EIO.
+ */
+int order_get(struct namespace *ns, uint64_t dir, uint64_t cookie,
+              struct namespace_name *name);
+
+/** Puts a name with this cookie into the index of folded names, if there is one. */
+void folded_put(struct namespace *ns, uint64_t dir, struct namespace_name name,
+                uint64_t cookie);
+void folded_delete(struct namespace *ns, uint64_t dir, struct namespace_name name,
+                   uint64_t cookie);
+
 /* ACLs that a new inode inherits from its parent. */
 struct inherited {
     uint8_t *access;     /* access ACL, owned; NULL: mode bits are enough */

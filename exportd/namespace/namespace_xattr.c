@@ -239,6 +239,46 @@ uint32_t namespace_xattr_classes(struct namespace *ns, const struct inode *in)
     return bits;
 }
 
+/* Copies a value, or a list of names. */
+static int set_copy(struct namespace_xattr_set *set, uint8_t *room, size_t room_len,
+                    const uint8_t *bytes, size_t len)
+{
+    if (len > NAMESPACE_XATTR_SET_BYTES || len > room_len - set->used)
+        return -E2BIG;
+    if (len > 0)
+        memcpy(room + set->used, bytes, len);
+    set->used += len;
+    return 0;
+}
+
+int namespace_get_xattr_set(struct namespace *ns, const struct inode *in, uint8_t *room,
+                            size_t room_len, struct namespace_xattr_set *out)
+{
+    const uint8_t *bytes;
+    size_t len, names_len;
+    int rc = names_get(ns, in, &bytes, &names_len);
+
+    out->n = 0;
+    out->used = 0;
+    if (rc == 0)
+        rc = set_copy(out, room, room_len, bytes, names_len);
+    for (size_t at = 0; at < names_len && rc == 0; at += out->names[out->n++].len + 1) {
+        struct namespace_name name = name_of((const char *)room + at);
+        struct key k;
+
+        if (out->n == NAMESPACE_XATTR_SET_MAX)
+            return -E2BIG;
+        key_name(&k, KEY_XATTR, ns->export_id, in->ino, name.bytes, name.len);
+        rc = store_get(ns->store, &k, &bytes, &len);
+        if (rc != 0)
+            return rc;
+        out->names[out->n] = name;
+        out->values[out->n] = (struct namespace_name){ room + out->used, len };
+        rc = set_copy(out, room, room_len, bytes, len);
+    }
+    return rc;
+}
+
 /* Change of one name of an inode, checked but not put yet. */
 struct xattr_change {
     struct inode in;

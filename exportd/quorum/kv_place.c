@@ -168,41 +168,46 @@ static int members_load(struct kv *below, struct kv_quorum_place *place)
     return 0;
 }
 
-/* Reads the highest id; without the key no member was ever removed. */
-static int highest_load(struct kv *below, struct kv_quorum_place *place)
+/* Reads a value of len bytes. Returns 0, -ENOENT, -ROZO_EDAMAGED or another error. */
+static int value_load(struct kv *below, const void *key, void *buf, size_t len)
 {
     void *val;
-    size_t len;
-    int rc = kv_get(below, highest_key, NAME_BYTES, &val, &len);
+    size_t val_len;
+    int rc = kv_get(below, key, NAME_BYTES, &val, &val_len);
 
-    place->highest_id = raft_config_highest(&place->members);
     if (rc != 0)
-        return rc == -ENOENT ? 0 : rc;
-    if (len != PLACE_HIGHEST_BYTES)
+        return rc;
+    if (val_len == len)
+        memcpy(buf, val, len);
+    else
         rc = -ROZO_EDAMAGED;
-    else if (get_le64(val) > place->highest_id)
-        place->highest_id = get_le64(val);
     free(val);
     return rc;
 }
 
+/* Reads the highest id; without the key no member was ever removed. */
+static int highest_load(struct kv *below, struct kv_quorum_place *place)
+{
+    uint8_t buf[PLACE_HIGHEST_BYTES];
+    int rc = value_load(below, highest_key, buf, sizeof(buf));
+
+    place->highest_id = raft_config_highest(&place->members);
+    if (rc == 0 && get_le64(buf) > place->highest_id)
+        place->highest_id = get_le64(buf);
+    return rc == -ENOENT ? 0 : rc;
+}
+
 static int copied_load(struct kv *below, struct kv_quorum_place *place)
 {
-    void *val;
-    size_t len;
-    int rc = kv_get(below, copied_key, NAME_BYTES, &val, &len);
+    uint8_t buf[PLACE_COPIED_BYTES];
+    int rc = value_load(below, copied_key, buf, sizeof(buf));
 
     place->copied = place->copied_term = 1;
     if (rc != 0)
         return rc == -ENOENT ? 0 : rc;
-    if (len == PLACE_COPIED_BYTES) {
-        place->copied = get_le64(val);
-        place->copied_term = get_le64((uint8_t *)val + 8);
-    }
-    if (len != PLACE_COPIED_BYTES || place->copied == 0 || place->copied_term == 0)
-        rc = -ROZO_EDAMAGED;
-    free(val);
-    return rc;
+    place->copied = get_le64(buf);
+    place->copied_term = get_le64(buf + 8);
+    return place->copied == 0 || place->copied_term == 0 ? -ROZO_EDAMAGED : 0;
 }
 
 int kv_place_load(struct kv *below, struct kv_quorum_place *place, int64_t *wall_ns)

@@ -44,6 +44,16 @@ void member_fail(struct member *m, int rc, const char *what)
     m->config.hooks.failed(m->config.hooks.arg, rc, what);
 }
 
+void member_part_stop(struct member *m)
+{
+    member_steps_release(m, true);
+    member_space_stop(m);
+    m->role = RAFT_CORE_FOLLOWER;
+    m->leader = 0;
+    m->is_ready = false;
+    member_change_stop(m);
+}
+
 /* ---- entries for the kv ---- */
 
 static void give_next(struct member *m);

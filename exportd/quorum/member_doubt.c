@@ -479,12 +479,7 @@ static void doubt_again(struct member *m)
 {
     int rc;
 
-    member_steps_release(m, true);
-    member_space_stop(m);
-    member_change_stop(m);
-    m->role = RAFT_CORE_FOLLOWER;
-    m->leader = 0;
-    m->is_ready = false;
+    member_part_stop(m);
     raft_core_free(m->core);
     m->core = NULL;
     rc = member_core_open(m);
@@ -581,20 +576,14 @@ void member_doubt_handle(struct member *m, struct rpc_call *call)
     uint8_t head[SEED_VOTER_BYTES_MAX];
     struct seed_voter voter;
     struct seed_ask ask;
-    int rc =
-        seed_ask_decode(&m->config.group, m->config.id, call->msg, call->msg_len, &ask);
 
-    if (rc == 0 && member_is_former(m, ask.from))
-        rc = -ENOENT;
-    if (rc == 0 && m->state == MEMBER_RUNS && ask.barrier_term > m->term &&
+    if (!member_ask_read(m, call, &ask))
+        return;
+    if (m->state == MEMBER_RUNS && ask.barrier_term > m->term &&
         !member_leads_for_sure(m))
         term_raise(m, &ask);
-    if (rc != 0 || !can_answer(m)) {
-        rpc_reply_status(call, rc == 0                ? ROZO__STATUS__BUSY
-                               : rc == -ENOENT        ? ROZO__STATUS__NOT_FOUND
-                               : rc == -ESTALE        ? ROZO__STATUS__WRONG_STORAGE
-                               : rc == -ROZO_EDEPOSED ? ROZO__STATUS__DEPOSED
-                                                      : ROZO__STATUS__BAD_REQUEST);
+    if (!can_answer(m)) {
+        rpc_reply_status(call, ROZO__STATUS__BUSY);
         return;
     }
     voter_fill(m, &voter);

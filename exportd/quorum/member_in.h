@@ -345,6 +345,8 @@ void member_pump(struct member *m);
 void member_fail(struct member *m, int rc, const char *what);
 /* Ends the kv's leadership, and the lease before. Does nothing if it does not lead. */
 void member_depose(struct member *m);
+/** Stops taking part: what is under way ends, and this member follows nobody. */
+void member_part_stop(struct member *m);
 uint64_t member_now_ns(const struct member *m);
 /** Compares two places in logs, in the order of votes. */
 static inline bool member_is_less(uint64_t term, uint64_t index, uint64_t than_term,
@@ -401,6 +403,11 @@ void member_steps_release(struct member *m, bool all);
 void member_peer_unuse(struct member *m, struct member_peer *p);
 /** Sends a message, with entries of the log. */
 void member_send(struct member *m, const struct raft_msg *msg);
+/**
+ * Unpacks and checks a question (RF_JOIN, RF_SEED, RF_FETCH). If it is not for this
+ * member, answers the call with the reason and returns false.
+ */
+bool member_ask_read(const struct member *m, struct rpc_call *call, struct seed_ask *ask);
 
 /* ---- member_start.c ---- */
 

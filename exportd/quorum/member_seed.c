@@ -644,7 +644,6 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
         p->keys_ns = 0;
     }
     m->state = MEMBER_SEEDS;
-    member_steps_release(m, true);
     m->loss.floor_term = 0;
     m->seed = (struct member_seeding){ .step = MEMBER_SEED_SYNCS,
                                        .mark = mark,
@@ -653,12 +652,8 @@ void member_seed_begin(struct member *m, struct seed_mark mark)
                                        .leader_term = m->term };
     env_timer_init(&m->seed.timer, on_pause);
     env_timer_stop(m->config.env, &m->timer);
-    member_space_stop(m);
     m->space.n_full = 0;
-    m->role = RAFT_CORE_FOLLOWER;
-    m->leader = 0;
-    m->is_ready = false;
-    member_change_stop(m);
+    member_part_stop(m);
     member_start_end(m, 0);
     member_stop_look(m);
 }

@@ -7,6 +7,7 @@
  *         (the core sends again). A message never has entries that were replaced since.
  */
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -409,4 +410,21 @@ void member_send(struct member *m, const struct raft_msg *msg)
     s = step_new(m, p, msg);
     if (s != NULL)
         step_next(s);
+}
+
+/* ---- questions of other members ---- */
+
+bool member_ask_read(const struct member *m, struct rpc_call *call, struct seed_ask *ask)
+{
+    int rc =
+        seed_ask_decode(&m->config.group, m->config.id, call->msg, call->msg_len, ask);
+
+    if (rc == 0 && member_is_former(m, ask->from))
+        rc = -ENOENT;
+    if (rc != 0)
+        rpc_reply_status(call, rc == -ENOENT          ? ROZO__STATUS__NOT_FOUND
+                               : rc == -ESTALE        ? ROZO__STATUS__WRONG_STORAGE
+                               : rc == -ROZO_EDEPOSED ? ROZO__STATUS__DEPOSED
+                                                      : ROZO__STATUS__BAD_REQUEST);
+    return rc == 0;
 }

@@ -190,19 +190,13 @@ void member_source_handle(struct member *m, struct rpc_call *call)
 {
     struct member_source *s = NULL;
     struct seed_ask ask;
-    int rc =
-        seed_ask_decode(&m->config.group, m->config.id, call->msg, call->msg_len, &ask);
 
-    if (rc == 0 && member_is_former(m, ask.from))
-        rc = -ENOENT;
-    if (rc == 0 && m->state == MEMBER_RUNS && m->n_sources < SOURCES_MAX)
+    if (!member_ask_read(m, call, &ask))
+        return;
+    if (m->state == MEMBER_RUNS && m->n_sources < SOURCES_MAX)
         s = calloc(1, sizeof(*s));
     if (s == NULL) {
-        rpc_reply_status(call, rc == 0                ? ROZO__STATUS__BUSY
-                               : rc == -ENOENT        ? ROZO__STATUS__NOT_FOUND
-                               : rc == -ESTALE        ? ROZO__STATUS__WRONG_STORAGE
-                               : rc == -ROZO_EDEPOSED ? ROZO__STATUS__DEPOSED
-                                                      : ROZO__STATUS__BAD_REQUEST);
+        rpc_reply_status(call, ROZO__STATUS__BUSY);
         return;
     }
     s->m = m;

@@ -16,6 +16,7 @@
 #include "exportd/cluster/answer.h"
 #include "exportd/cluster/cluster.h"
 #include "exportd/cluster/exportd_state.h"
+#include "exportd/namespace/fold.h"
 #include "exportd/requests/requests.h"
 
 static bool name_is_good(const char *name)
@@ -72,6 +73,7 @@ static void export_message(struct export *e, Rozo__Export *msg)
     msg->sessions = e->n_sessions;
     msg->sync = e->sync;
     msg->inline_max = e->inline_max;
+    msg->fold_rules = e->fold_rules;
     msg->storages_missing = n < safe ? safe - n : 0;
     msg->files_few = e->n_few;
     msg->files_few_known = e->few_known;
@@ -328,7 +330,8 @@ static int export_check(struct exportd *x, const Rozo__AdExportCreateReq *req,
                               .layout = (uint8_t)req->layout,
                               .block_bytes = (uint16_t)block_bytes,
                               .sync = req->sync,
-                              .inline_max = req->inline_max };
+                              .inline_max = req->inline_max,
+                              .fold_rules = req->fold ? FOLD_RULES : 0 };
     snprintf(facts->name, sizeof(facts->name), "%s", req->name);
     return 0;
 }

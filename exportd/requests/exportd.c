@@ -107,6 +107,7 @@ static const struct handler handlers[] = {
     MD(ATIMES, atimes, atimes, CHANGES),
     { ROZO__OP__MD_WAIT_LEADER, 0, &rozo__md_wait_leader_req__descriptor,
       md_wait_leader },
+    MD(REAL_NAME, real_name, real_name, 0),
     AD(STATUS, status, status, 0),
     AD(STORAGE_ADD, storage_add, storage_add, CHANGES | GROWS),
     AD(VOLUME_CREATE, volume_create, volume_create, CHANGES | GROWS),
@@ -123,7 +124,7 @@ static const struct handler *handler_find(uint16_t op)
     unsigned i = op - ROZO__OP__MD_OPEN_SESSION;
 
     if (op >= ROZO__OP__AD_STATUS)
-        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_WAIT_LEADER -
+        i = op - ROZO__OP__AD_STATUS + ROZO__OP__MD_REAL_NAME -
             ROZO__OP__MD_OPEN_SESSION + 1;
     if (i >= sizeof(handlers) / sizeof(handlers[0]) || handlers[i].op != op)
         return NULL;

@@ -6,6 +6,7 @@
  *         errnos.
  */
 #include <errno.h>
+#include <stdalign.h>
 #include <stdio.h>
 
 #include "codec/codec.h"
@@ -26,6 +27,7 @@
 
 enum {
     READDIR_ENTRIES_MAX = 4096,
+    READDIR_XATTRS_BYTES = 1 << 20, /* xattrs in one answer; further ones are left out */
     STAT_BLOCK_BYTES = 512,
     DIR_BYTES = 4096, /* reported size of a directory */
     DEAD_SESSIONS_MAX = 256,
@@ -737,12 +739,15 @@ struct md_listed {
     Rozo__MdReaddirResp__Entry msg;
     Rozo__Attr attr;
     uint8_t name[NAMESPACE_NAME_MAX];
+    Rozo__XattrSet xattrs;
 };
 
 /* Answer being filled. */
 struct md_listing {
     struct md_op *op;
     bool plus;
+    uint8_t *xattrs; /* owned, READDIR_XATTRS_BYTES; NULL: the answer has none */
+    size_t xattrs_used;
     size_t n, n_max;
     struct md_listed *entries;
     Rozo__MdReaddirResp__Entry **list;
@@ -761,6 +766,47 @@ static bool may_be_written(const struct md_op *op, const struct inode *in)
     held = tokens_held(t, holder, in->ino);
     return grace_is_over(op->export) ? tokens_is_written(t, holder, in->ino)
                                      : held == TOKEN_NONE || held == TOKEN_RANGES;
+}
+
+/* Takes memory for the xattrs of an answer. Returns NULL if they have had their part. */
+static void *listing_room(struct md_listing *l, size_t bytes)
+{
+    size_t align = alignof(ProtobufCBinaryData);
+    size_t at = (l->xattrs_used + align - 1) / align * align;
+
+    if (at + bytes > READDIR_XATTRS_BYTES)
+        return NULL;
+    l->xattrs_used = at + bytes;
+    return l->xattrs + at;
+}
+
+/* Adds all xattrs of the inode, if they are few and small. If not, or after an error, the
+ * mount asks for those that it needs. */
+static void listed_add_xattrs(struct md_listing *l, const struct inode *in,
+                              struct md_listed *to)
+{
+    struct namespace_xattr_set set;
+    ProtobufCBinaryData *parts;
+
+    if (l->xattrs == NULL || (in->flags & INODE_XATTRS) == 0 ||
+        namespace_get_xattr_set(l->op->ns, in, l->xattrs + l->xattrs_used,
+                                READDIR_XATTRS_BYTES - l->xattrs_used, &set) != 0)
+        return;
+    l->xattrs_used += set.used;
+    parts = listing_room(l, 2 * set.n * sizeof(*parts));
+    if (parts == NULL)
+        return;
+    rozo__xattr_set__init(&to->xattrs);
+    to->xattrs.names = parts;
+    to->xattrs.values = parts + set.n;
+    to->xattrs.n_names = to->xattrs.n_values = set.n;
+    for (unsigned i = 0; i < set.n; i++) {
+        parts[i] =
+            (ProtobufCBinaryData){ set.names[i].len, (uint8_t *)set.names[i].bytes };
+        parts[set.n + i] =
+            (ProtobufCBinaryData){ set.values[i].len, (uint8_t *)set.values[i].bytes };
+    }
+    to->msg.xattrs = &to->xattrs;
 }
 
 static bool on_entry(void *arg, const struct namespace_entry *e)
@@ -784,6 +830,7 @@ static bool on_entry(void *arg, const struct namespace_entry *e)
         if (!may_be_written(l->op, &in)) {
             attr_give(l->op, &in, TOKEN_SHARED, &to->attr);
             to->msg.attr = &to->attr;
+            listed_add_xattrs(l, &in, to);
         }
     }
     l->list[l->n++] = &to->msg;
@@ -804,6 +851,8 @@ int md_readdir(struct md_op *op, const ProtobufCMessage *msg)
         return -EINVAL;
     l.entries = malloc(l.n_max * sizeof(*l.entries));
     l.list = malloc(l.n_max * sizeof(*l.list));
+    if (req->plus && req->xattrs)
+        l.xattrs = malloc(READDIR_XATTRS_BYTES); /* without memory the answer has none */
     rc = l.entries == NULL || l.list == NULL ? -ENOMEM : 0;
     if (rc == 0)
         rc = namespace_readdir(op->ns, req->ino, req->cookie, on_entry, &l, &dir, &end);
@@ -822,6 +871,7 @@ int md_readdir(struct md_op *op, const ProtobufCMessage *msg)
     }
     free(l.entries);
     free(l.list);
+    free(l.xattrs);
     return rc;
 }
 
@@ -1124,6 +1174,20 @@ int md_removexattr(struct md_op *op, const ProtobufCMessage *msg)
     int rc = wants_change(op, req->ino);
 
     return rc == 0 ? namespace_removexattr(op->ns, req->ino, name_of(req->name)) : rc;
+}
+
+/* A name only changes here, in the order of requests, so no token is asked for. */
+int md_real_name(struct md_op *op, const ProtobufCMessage *msg)
+{
+    const Rozo__MdRealNameReq *req = (const Rozo__MdRealNameReq *)msg;
+    Rozo__MdRealNameResp resp = ROZO__MD_REAL_NAME_RESP__INIT;
+    struct namespace_name found;
+    int rc = namespace_real_name(op->ns, req->ino, name_of(req->name), &found);
+
+    if (rc != 0)
+        return rc;
+    resp.name = (ProtobufCBinaryData){ found.len, (uint8_t *)found.bytes };
+    return md_op_pack(op, &resp.base);
 }
 
 /* ---- the whole export ---- */

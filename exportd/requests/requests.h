@@ -35,7 +35,8 @@ struct requests {
 md_handler md_open_session, md_keep_alive, md_close_session, md_lookup, md_getattr,
     md_setattr, md_create, md_unlink, md_rmdir, md_link, md_rename, md_readlink,
     md_readdir, md_open, md_close, md_wrote, md_truncated, md_getxattr, md_setxattr,
-    md_listxattr, md_removexattr, md_statfs, md_sync, md_token, md_atimes, md_wait_leader;
+    md_listxattr, md_removexattr, md_statfs, md_sync, md_token, md_atimes, md_wait_leader,
+    md_real_name;
 /* md_lock.c */
 md_handler md_lock, md_lock_test, md_lock_cancel;
 /* ad.c */

@@ -36,6 +36,8 @@ enum key_kind {
     KEY_INODE = 'I',    /* export, ino */
     KEY_DENTRY = 'D',   /* export, directory, name -> ino, type, cookie */
     KEY_ORDER = 'O',    /* export, directory, cookie -> ino, type, name */
+    /* export, directory, hash of the folded name, cookie: a name, if names are folded */
+    KEY_FOLDED = 'J',
     KEY_INLINE = 'M',   /* export, ino -> all data of a small file */
     KEY_BLOCKS = 'P',   /* export, ino -> set of allocated blocks */
     KEY_SYMLINK = 'L',  /* export, ino -> target */
@@ -114,6 +116,13 @@ static inline void key_order(struct key *k, uint32_t export_id, uint64_t dir,
                              uint64_t cookie)
 {
     key_ino(k, KEY_ORDER, export_id, dir);
+    key_add_u64(k, cookie);
+}
+static inline void key_folded(struct key *k, uint32_t export_id, uint64_t dir,
+                              uint64_t hash, uint64_t cookie)
+{
+    key_ino(k, KEY_FOLDED, export_id, dir);
+    key_add_u64(k, hash);
     key_add_u64(k, cookie);
 }
 static inline void key_waiting(struct key *k, uint32_t storage_id, uint32_t export_id,

@@ -10,6 +10,7 @@
 #ifndef ROZO_ROZOMOUNT_OP_MOUNT_H
 #define ROZO_ROZOMOUNT_OP_MOUNT_H
 
+#include "common/base/units.h"
 #include "rozomount/inode/atimes.h"
 #include "rozomount/kcache/kernel_inval.h"
 #include "rozomount/op/fuse_op.h"
@@ -18,8 +19,11 @@
 #include "rozomount/options/options.h"
 #include "rozomount/session/mount_session.h"
 
-/* size of open_counts[] and kept_counts[], by hash of the inode */
-enum { COUNTERS = 4096 };
+enum {
+    COUNTERS = 4096, /* size of open_counts[] and kept_counts[], by hash of the inode */
+    /* listings bring extended attributes for this time after a program has read one */
+    XATTRS_WANTED_S = 60,
+};
 
 /* Services of the process around the operations. The simulator has its own. */
 struct mount_shell {
@@ -83,6 +87,7 @@ struct mount {
     atomic_uint open_counts[COUNTERS];
     atomic_uint kept_counts[COUNTERS]; /* files kept open by this mount only */
     atomic_ullong n_lowered;           /* exclusive tokens that were downgraded, ever */
+    atomic_ullong xattrs_read_ns;      /* monotonic: a program read one last; 0: never */
     /* exportd has recalled a token: other mounts use our files */
     atomic_bool was_recalled;
     atomic_uint n_ops; /* operations in progress on all loops */
@@ -103,6 +108,18 @@ struct mount {
     char client[256];
 };
 
+/** Notes that a program reads an extended attribute. */
+static inline void mount_note_xattrs_read(struct mount *m, uint64_t now_ns)
+{
+    atomic_store_explicit(&m->xattrs_read_ns, now_ns, memory_order_relaxed);
+}
+/** Returns whether listings shall bring extended attributes: programs ask for them. */
+static inline bool mount_wants_xattrs(struct mount *m, uint64_t now_ns)
+{
+    uint64_t read_ns = atomic_load_explicit(&m->xattrs_read_ns, memory_order_relaxed);
+
+    return read_ns != 0 && now_ns < read_ns + s_to_ns(XATTRS_WANTED_S);
+}
 static inline bool mount_writes_back(const struct mount *m)
 {
     return m->cache == CACHE_WRITEBACK;

@@ -361,6 +361,23 @@ static void page_note_names(struct fuse_op *op, const Rozo__MdReaddirResp *page,
     free(names);
 }
 
+/* Keeps the extended attributes of an entry. Called with the token lock. */
+static void entry_keep_xattrs(struct fuse_op *op, const Rozo__MdReaddirResp *page,
+                              const Rozo__MdReaddirResp__Entry *entry)
+{
+    const Rozo__XattrSet *set = entry->xattrs;
+    struct all_xattrs all = { .n = (unsigned)set->n_names };
+
+    for (unsigned i = 0; i < all.n; i++) {
+        all.names[i] =
+            (struct listed_name){ (const char *)set->names[i].data, set->names[i].len };
+        all.values[i] =
+            (struct cached_xattr){ true, set->values[i].len, set->values[i].data };
+    }
+    token_cache_keep_all_xattrs(op->loop->mount->tokens, entry->ino, &all, page->grant,
+                                op->changes.entry);
+}
+
 void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
                        uint64_t after)
 {
@@ -377,8 +394,11 @@ void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
         struct md_attr attr;
 
         if (page->entries[i]->attr != NULL &&
-            md_attr_check(page->entries[i]->attr, &attr) == 0)
+            md_attr_check(page->entries[i]->attr, &attr) == 0) {
             fuse_op_take_attr_grant(op, &attr, page->grant);
+            if (page->entries[i]->xattrs != NULL)
+                entry_keep_xattrs(op, page, page->entries[i]);
+        }
     }
     token_cache_unlock(t);
     file_prefetch_listed(op->loop->mount, op->ino, after, page);
@@ -425,6 +445,8 @@ static enum step_end readdir_ask(struct fuse_op *op)
     msg.cookie = readdir_after(r);
     msg.max_entries = (uint32_t)n;
     msg.plus = r->plus;
+    msg.xattrs =
+        r->plus && mount_wants_xattrs(op->loop->mount, env_now_ns(&op->loop->env.env));
     return fuse_op_ask(op, ROZO__OP__MD_READDIR, &msg.base);
 }
 

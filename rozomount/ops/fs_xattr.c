@@ -3,10 +3,14 @@
  *
  * In:     the kernel's requests.
  * Out:    md calls, replies. Names beginning with "rozo." are never stored: rozo.locate
- *         is made on request (locate.c), others do not exist.
+ *         (locate.c), rozo.fsid and rozo.export_id are made on request, others do not
+ *         exist. REAL_NAME and a name ask a directory for that name in another case
+ *         (docs/internals/names.md).
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/xattr.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
@@ -20,6 +24,9 @@
 #include "rozomount/ops/fs_privileges.h"
 #include "rozomount/ops/fuse_ops.h"
 #include "rozomount/options/xalloc.h"
+
+/* Samba's module glusterfs_fuse asks for this and a name. */
+static const char REAL_NAME[] = "glusterfs.get_real_filename:";
 
 static bool name_is_virtual(const char *name)
 {
@@ -115,6 +122,7 @@ static enum step_end get_known(struct fuse_op *op)
         return STEP_GO;
     if (!known.is_there)
         return fuse_op_end(op, -ENODATA);
+    mount_note_xattrs_read(op->loop->mount, env_now_ns(&op->loop->env.env));
     return x->name[0] == '\0' ? names_reply(x, known.value, known.len)
                               : xattr_reply(x, known.value, known.len);
 }
@@ -126,6 +134,7 @@ static enum step_end get_ask(struct fuse_op *op)
 
     msg.ino = op->ino;
     msg.name = bytes_of(x->name);
+    mount_note_xattrs_read(op->loop->mount, env_now_ns(&op->loop->env.env));
     return fuse_op_ask(op, ROZO__OP__MD_GETXATTR, &msg.base);
 }
 
@@ -144,6 +153,35 @@ static enum step_end get_answered(struct fuse_op *op)
         xattr_reply(x, value.value, value.len);
     md_xattr_drop(&value);
     return rc == 0 ? STEP_WAIT : fuse_op_end(op, rc);
+}
+
+/*
+ * Writes the UUID of the export: the cluster's, with the number of the export in its last
+ * four bytes. It is equal on every mount, for ever: file handles of NFS contain it.
+ */
+static void export_uuid(const struct mount_session_info *info, char text[37])
+{
+    const uint8_t *c = info->cluster_id;
+    uint32_t id = info->export_id;
+    uint8_t end[4] = { c[12] ^ (id >> 24), c[13] ^ (id >> 16 & 0xff),
+                       c[14] ^ (id >> 8 & 0xff), c[15] ^ (id & 0xff) };
+
+    snprintf(text, 37,
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", c[0],
+             c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10], c[11], end[0],
+             end[1], end[2], end[3]);
+}
+
+/* Writes the value of a virtual xattr of the export. Returns false: no such name. */
+static bool export_xattr(const struct mount *m, const char *name, char text[37])
+{
+    if (strcmp(name, "rozo.fsid") == 0)
+        export_uuid(&m->info, text);
+    else if (strcmp(name, "rozo.export_id") == 0)
+        snprintf(text, 37, "%" PRIu32, m->info.export_id);
+    else
+        return false;
+    return true;
 }
 
 /*
@@ -174,19 +212,52 @@ static enum step_end capability_answered(struct fuse_op *op)
     return get_answered(op);
 }
 
+/* The answer is not kept: each name that is made or removed may change it. */
+static enum step_end real_name_ask(struct fuse_op *op)
+{
+    const struct xattr_op *x = (struct xattr_op *)op;
+    Rozo__MdRealNameReq msg = ROZO__MD_REAL_NAME_REQ__INIT;
+
+    msg.ino = op->ino;
+    msg.name = bytes_of(x->name + strlen(REAL_NAME));
+    return fuse_op_ask(op, ROZO__OP__MD_REAL_NAME, &msg.base);
+}
+
+static enum step_end real_name_answered(struct fuse_op *op)
+{
+    struct md_xattr name = { 0 };
+
+    if (op->rc == -ENOSYS) /* exportd is older: the caller reads the directory itself */
+        return fuse_op_end(op, -EOPNOTSUPP);
+    if (op->rc != 0)
+        return STEP_END;
+    if (md_decode_real_name(&op->call, &name) != 0)
+        return fuse_op_end(op, -EIO);
+    xattr_reply((struct xattr_op *)op, name.value, name.len);
+    md_xattr_drop(&name);
+    return STEP_WAIT;
+}
+
 void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     static fuse_op_step *const steps[] = { get_known, get_ask, get_answered, NULL };
     static fuse_op_step *const capability_steps[] = {
         get_known, fuse_op_goto_owner, capability_ask, capability_answered, NULL,
     };
+    static fuse_op_step *const real_name_steps[] = { real_name_ask, real_name_answered,
+                                                     NULL };
     struct xattr_op *x = xattr_begin(req, ino, name);
+    char text[37];
 
     if (x == NULL)
         return;
     x->size = size;
     if (strcmp(name, "rozo.locate") == 0)
         fs_locate(x);
+    else if (strncmp(name, REAL_NAME, strlen(REAL_NAME)) == 0)
+        fuse_op_start(&x->op, real_name_steps);
+    else if (export_xattr(x->op.loop->mount, name, text))
+        xattr_reply(x, text, strlen(text));
     else if (name_is_virtual(name))
         fuse_op_reply_err(&x->op, -ENODATA);
     else
@@ -198,6 +269,7 @@ static enum step_end list_ask(struct fuse_op *op)
     Rozo__MdListxattrReq msg = ROZO__MD_LISTXATTR_REQ__INIT;
 
     msg.ino = op->ino;
+    mount_note_xattrs_read(op->loop->mount, env_now_ns(&op->loop->env.env));
     return fuse_op_ask(op, ROZO__OP__MD_LISTXATTR, &msg.base);
 }
 
@@ -319,6 +391,13 @@ static enum step_end remove_ask(struct fuse_op *op)
     return fuse_op_ask(op, ROZO__OP__MD_REMOVEXATTR, &msg.base);
 }
 
+static bool virtual_is_there(const struct fuse_op *op, const char *name)
+{
+    char text[37];
+
+    return strcmp(name, "rozo.locate") == 0 || export_xattr(op->loop->mount, name, text);
+}
+
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     static fuse_op_step *const steps[] = { remove_ask, xattr_changed, NULL };
@@ -327,7 +406,7 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     if (x == NULL)
         return;
     if (name_is_virtual(name))
-        fuse_op_reply_err(&x->op, strcmp(name, "rozo.locate") == 0 ? -EPERM : -ENODATA);
+        fuse_op_reply_err(&x->op, virtual_is_there(&x->op, name) ? -EPERM : -ENODATA);
     else
         fuse_op_start(&x->op, steps);
 }

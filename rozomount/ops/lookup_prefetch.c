@@ -103,6 +103,7 @@ bool lookup_prefetch_begin(struct lookup_op *l)
     msg.cookie = part.after;
     msg.max_entries = part.n;
     msg.plus = true;
+    msg.xattrs = mount_wants_xattrs(op->loop->mount, env_now_ns(&op->loop->env.env));
     fuse_op_ask(op, ROZO__OP__MD_READDIR, &msg.base);
     return true;
 }

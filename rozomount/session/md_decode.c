@@ -14,6 +14,7 @@
 #include <sys/sysmacros.h>
 
 #include "rozomount/options/xalloc.h"
+#include "rozomount/tokens/xattr_cache.h"
 
 /* Memory of an unpacked page of a directory, as a multiple of its bytes on the wire. */
 enum { UNPACKED_GROWS = 5 };
@@ -304,6 +305,25 @@ int md_decode_xattr_names(const struct md_call *call, struct md_xattr *out)
     return rc;
 }
 
+int md_decode_real_name(const struct md_call *call, struct md_xattr *out)
+{
+    struct unpacked u;
+    const Rozo__MdRealNameResp *msg =
+        unpack(&u, call, &rozo__md_real_name_resp__descriptor);
+    int rc = -EBADMSG;
+
+    if (msg != NULL && msg->name.len > 0 && msg->name.len <= NAME_MAX &&
+        memchr(msg->name.data, 0, msg->name.len) == NULL &&
+        memchr(msg->name.data, '/', msg->name.len) == NULL) {
+        *out = (struct md_xattr){ .len = msg->name.len + 1 };
+        out->value = xzalloc(out->len);
+        memcpy(out->value, msg->name.data, msg->name.len);
+        rc = 0;
+    }
+    unpacked_free(&u);
+    return rc;
+}
+
 void md_xattr_drop(struct md_xattr *x)
 {
     free(x->value);
@@ -402,6 +422,27 @@ static bool name_is_fine(const ProtobufCBinaryData *name)
              (name->len == 1 || (name->len == 2 && name->data[1] == '.')));
 }
 
+/* Returns true if the set is one that XattrSet allows, or there is none. */
+static bool xattr_set_is_fine(const Rozo__XattrSet *set)
+{
+    size_t bytes = 0;
+
+    if (set == NULL)
+        return true;
+    if (set->n_names != set->n_values || set->n_names > XATTR_SET_MAX)
+        return false;
+    for (size_t i = 0; i < set->n_names; i++) {
+        const ProtobufCBinaryData *name = &set->names[i];
+
+        bytes += name->len + 1;
+        if (name->len == 0 || name->len > NAME_MAX ||
+            memchr(name->data, '\0', name->len) != NULL ||
+            set->values[i].len > XATTR_CACHED_MAX)
+            return false;
+    }
+    return bytes <= XATTR_CACHED_MAX;
+}
+
 /* Returns true if the page is valid. */
 static bool page_is_fine(const Rozo__MdReaddirResp *msg, uint64_t after_cookie, bool plus)
 {
@@ -413,7 +454,8 @@ static bool page_is_fine(const Rozo__MdReaddirResp *msg, uint64_t after_cookie, 
         if (!name_is_fine(&e->name) || e->ino == 0 || !mode_is_known(e->type) ||
             e->cookie <= after_cookie || e->cookie > MD_COOKIE_MAX ||
             (plus && e->attr != NULL &&
-             (md_attr_check(e->attr, &attr) != 0 || attr.ino != e->ino)))
+             (md_attr_check(e->attr, &attr) != 0 || attr.ino != e->ino)) ||
+            !xattr_set_is_fine(e->xattrs))
             return false;
         after_cookie = e->cookie;
     }

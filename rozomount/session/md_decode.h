@@ -57,6 +57,8 @@ int md_decode_no_entry(const struct md_call *call, struct md_grant *out);
  */
 int md_decode_xattr(const struct md_call *call, struct md_xattr *out);
 int md_decode_xattr_names(const struct md_call *call, struct md_xattr *out);
+/** Decodes the answer of REAL_NAME: the value is the name with a zero byte. */
+int md_decode_real_name(const struct md_call *call, struct md_xattr *out);
 void md_xattr_drop(struct md_xattr *x);
 int md_decode_create(const struct md_call *call, struct md_entry *out);
 int md_decode_open(const struct md_call *call, struct md_entry *out);

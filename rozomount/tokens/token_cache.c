@@ -10,6 +10,7 @@
 #include "rozomount/tokens/token_cache.h"
 
 #include <assert.h>
+#include <linux/limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -988,9 +989,44 @@ void token_cache_keep_xattr(struct token_cache *t, uint64_t ino, const char *nam
         xattr_cache_put(&t->xattrs, &k->xattr_set, name, x);
 }
 
-/* Returns true if the inode has no attribute of the class of this name; for "": no
- * attribute at all. */
-static bool xattr_is_absent(const struct token *k, const char *name)
+/* Adds the list of their names, as listxattr(2) gives it. */
+static void keep_names(struct token_cache *t, struct token *k,
+                       const struct all_xattrs *all)
+{
+    uint8_t list[XATTR_CACHED_MAX];
+    struct cached_xattr x = { .is_there = true, .value = list };
+
+    for (unsigned i = 0; i < all->n; i++) {
+        assert(x.len + all->names[i].len < sizeof(list));
+        memcpy(list + x.len, all->names[i].name, all->names[i].len);
+        x.len += all->names[i].len;
+        list[x.len++] = '\0';
+    }
+    xattr_cache_put(&t->xattrs, &k->xattr_set, "", &x);
+}
+
+void token_cache_keep_all_xattrs(struct token_cache *t, uint64_t ino,
+                                 const struct all_xattrs *all, uint64_t grant,
+                                 uint64_t changes)
+{
+    struct token *k = token_to_keep_xattrs(t, ino, grant, changes);
+    char name[NAME_MAX + 1];
+
+    if (k == NULL)
+        return;
+    xattr_cache_drop(&t->xattrs, &k->xattr_set);
+    for (unsigned i = 0; i < all->n; i++) {
+        assert(all->names[i].len <= NAME_MAX);
+        memcpy(name, all->names[i].name, all->names[i].len);
+        name[all->names[i].len] = '\0';
+        xattr_cache_put(&t->xattrs, &k->xattr_set, name, &all->values[i]);
+    }
+    keep_names(t, k, all);
+    xattr_cache_is_all(k->xattr_set, all->n + 1);
+}
+
+/* Returns the class of an attribute, a bit of XattrBits; 0: exportd knows it alone. */
+static uint32_t class_of_xattr(const char *name)
 {
     static const struct {
         const char *prefix;
@@ -1003,13 +1039,22 @@ static bool xattr_is_absent(const struct token *k, const char *name)
         { "trusted.", ROZO__XATTR_BITS__XATTRS_TRUSTED },
     };
 
-    if (k->xattrs == 0 || name[0] == '\0')
-        return k->xattrs == ROZO__XATTR_BITS__XATTRS_TOLD;
     for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
         if (strncmp(name, classes[i].prefix, strlen(classes[i].prefix)) == 0)
-            return (k->xattrs & classes[i].bit) == 0;
+            return classes[i].bit;
     }
-    return false; /* other classes: exportd must answer */
+    return 0;
+}
+
+/* Returns true if the inode has no attribute of this name; for "": no attribute at all,
+ * so that the list is empty. Called if the name is not among those that are kept. */
+static bool xattr_is_absent(const struct token *k, const char *name)
+{
+    if (name[0] == '\0')
+        return k->xattrs == ROZO__XATTR_BITS__XATTRS_TOLD;
+    return class_of_xattr(name) != 0 &&
+           (xattr_cache_has_all(k->xattr_set) ||
+            (k->xattrs != 0 && (k->xattrs & class_of_xattr(name)) == 0));
 }
 
 /* Needs the lock. */
@@ -1020,7 +1065,7 @@ static bool find_xattr(struct token_cache *t, uint64_t ino, const char *name,
     struct cached_xattr x = { .is_there = name[0] == '\0' };
 
     if (k == NULL || t->xattrs_changing[slot_of(ino)] != 0 ||
-        (!xattr_is_absent(k, name) && !xattr_cache_find(k->xattr_set, name, &x)))
+        (!xattr_cache_find(k->xattr_set, name, &x) && !xattr_is_absent(k, name)))
         return false;
     out->is_there = x.is_there;
     out->len = x.len;

@@ -311,6 +311,17 @@ void token_cache_note_xattrs(struct token_cache *t, uint64_t ino, uint32_t class
 void token_cache_keep_xattr(struct token_cache *t, uint64_t ino, const char *name,
                             const struct cached_xattr *x, uint64_t grant,
                             uint64_t changes);
+/* All attributes of an inode. */
+struct all_xattrs {
+    unsigned n; /* 0..XATTR_SET_MAX */
+    struct listed_name names[XATTR_SET_MAX];
+    struct cached_xattr values[XATTR_SET_MAX];
+};
+/** Notes that an inode has these attributes, which came with this grant, and no others.
+ * Needs the lock. */
+void token_cache_keep_all_xattrs(struct token_cache *t, uint64_t ino,
+                                 const struct all_xattrs *all, uint64_t grant,
+                                 uint64_t changes);
 /** Returns true if the attribute is known to exist or to be absent. */
 bool token_cache_find_xattr(struct token_cache *t, uint64_t ino, const char *name,
                             struct known_xattr *out);

@@ -24,6 +24,7 @@ struct xattr_set {
     struct xattr_set **owner;  /* the owner's pointer to this set */
     struct xattr_entry *first; /* owned */
     unsigned n;
+    bool has_all;
     size_t bytes;
 };
 
@@ -134,4 +135,15 @@ bool xattr_cache_find(const struct xattr_set *set, const char *name,
         return false;
     *out = (struct cached_xattr){ e->is_there, e->len, e->bytes + e->name_len };
     return true;
+}
+
+void xattr_cache_is_all(struct xattr_set *set, unsigned n)
+{
+    if (set != NULL && set->n == n)
+        set->has_all = true;
+}
+
+bool xattr_cache_has_all(const struct xattr_set *set)
+{
+    return set != NULL && set->has_all;
 }

@@ -16,7 +16,8 @@
 #include "common/base/list.h"
 
 enum {
-    XATTR_CACHED_MAX = 1024,          /* bytes of one value that is kept */
+    XATTR_CACHED_MAX = 1024, /* bytes of one value that is kept, or of a list of names */
+    XATTR_SET_MAX = 16,      /* attributes of an inode that come all at once */
     XATTR_CACHE_ENTRIES_MAX = 32,     /* entries of one inode */
     XATTR_CACHE_BYTES_MAX = 32 << 20, /* bytes of all inodes, with overhead */
 };
@@ -42,6 +43,13 @@ void xattr_cache_init(struct xattr_cache *c);
  */
 void xattr_cache_put(struct xattr_cache *c, struct xattr_set **set, const char *name,
                      const struct cached_xattr *x);
+/**
+ * Notes that the set has all attributes of its inode, and "", the list of their names.
+ * Only if it still has n entries: none was too large, or had no room.
+ */
+void xattr_cache_is_all(struct xattr_set *set, unsigned n);
+/** Returns whether the set has all attributes: others are absent. */
+bool xattr_cache_has_all(const struct xattr_set *set);
 /** Finds an attribute. out->value is borrowed from the set. */
 bool xattr_cache_find(const struct xattr_set *set, const char *name,
                       struct cached_xattr *out);

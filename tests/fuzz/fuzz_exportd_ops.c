@@ -69,6 +69,7 @@ static const uint16_t ops[] = {
     ROZO__OP__AD_META_STATUS,
     ROZO__OP__AD_META_TRANSFER,
     ROZO__OP__AD_META_DUMP,
+    ROZO__OP__MD_REAL_NAME,
 };
 
 static struct world w;
@@ -143,6 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     log_set_level((enum log_level) - 1);
     world_open(&w, 1);
     w.inline_max = 8192;
+    w.fold = true;
     world_start(&w);
     world_make_export(&w, 4, 0);
     other = 0;

@@ -25,6 +25,7 @@ Runs each part once; those that search at random share N hours (default 4).
   coherence   fsx through one mount and two, histories of four mounts, sqlite
   programs    git, sqlite, fio, builds and trees of this machine, at full size
   gateways    smbtorture on rozo and on ext4, both profiles, three runs (needs Debian's samba-testsuite)
+  streams     an editing room: no frame is late while storages are killed, hung, slow and rebuilt and exportd restarts
   units       all unit tests, with all seeds of those that search at random
   loaded      every system test 20 times while two busy loops run beside it
 
@@ -38,7 +39,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
-    simulator | storms | metas | coherence | programs | gateways | units | loaded) parts+=("$1") ;;
+    simulator | storms | metas | coherence | programs | gateways | streams | units | loaded) parts+=("$1") ;;
     *)
         printf 'soak: there is no option or part "%s"; see %s --help\n' "$1" "$0" >&2
         exit 2
@@ -47,7 +48,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [[ $hours =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence gateways metas loaded storms simulator)
+[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence gateways metas streams loaded storms simulator)
 [ -x build/release/bin/rozo ] || { echo "soak: build the preset \"release\" first" >&2; exit 1; }
 
 n_searches=0 # parts that run as long as their share of time
@@ -100,6 +101,11 @@ part_programs()
 part_gateways()
 {
     tests/soak/smbtorture.py --at-once --logs "$failed_dir/smbtorture"
+}
+
+part_streams()
+{
+    tests/soak/streams --build build/release --phase 60
 }
 
 part_units()

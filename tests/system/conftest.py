@@ -20,7 +20,7 @@ Each folder has one subject:
     posix      what programs expect of Linux: the suites, locks, privileges, file handles
     coherence  several mounts of one folder
     faults     storages, disks and links that fail under load
-    gateways   exports by SMB: the configuration, and real servers and clients
+    gateways   exports by SMB and NFS: the configuration, and real servers and clients
     healing    missed, lost and damaged data is restored
 
 Functions for several files are in the modules beside this one; a test file imports no other one.
@@ -39,7 +39,8 @@ import time
 
 import pytest
 
-pytest.register_assert_rewrite("agents", "daemons", "files", "fsx2", "histories", "mounts", "programs", "users")
+pytest.register_assert_rewrite("agents", "daemons", "files", "fsx2", "histories", "mounts", "nfsclient", "nfsgateway",
+                                 "programs", "users")
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOOLS = os.path.join(ROOT, "tests", "tools")

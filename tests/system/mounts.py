@@ -8,13 +8,22 @@ import threading
 
 from conftest import BIN, mounts_below, wait_for
 
+ALONE = """for m in $(findmnt -rno TARGET -t fuse.rozomount); do case $m in "$0"/*) ;; *) umount -l "$m" ;; esac; done
+exec "$@" """
 
-def mount(c, mnt, *options, foreground=True):
+
+def alone(keep, *argv, options=()):
+    """Returns the command that runs argv in mounts of its own, with those rozo mounts only that lie below keep: a
+    mount does not end while another namespace has it, and those of other tests may hang."""
+    return ["unshare", "--mount", *options, "sh", "-c", ALONE, keep, *argv]
+
+
+def mount(c, mnt, *options, foreground=True, export="main"):
     """Starts a rozomount on mnt, with two loops so that its end can fail in more ways than in other tests;
     returns the process when it serves (or has ended)."""
     with contextlib.suppress(FileExistsError):  # exist_ok would stat a dead mount
         os.mkdir(mnt)
-    argv = [os.path.join(BIN, "rozomount"), c.dev_status()["exportd"] + "/main", mnt, "-o",
+    argv = [os.path.join(BIN, "rozomount"), "%s/%s" % (c.dev_status()["exportd"], export), mnt, "-o",
             ",".join(["key=%s/etc/client.key" % c.dir, "loops=2", *options])]
     if not foreground:
         return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)

@@ -113,11 +113,14 @@ def raft_includers(texts):
 
 
 def test_only_raft_core_sees_libraft():
-    """Who frees what differs between versions of libraft: one file knows, and a test of its defects."""
+    """Who frees what differs between versions of libraft: the core's three files know, and a test of its defects."""
+    core = "exportd/quorum/raft/"
     texts = [(os.path.relpath(p, ROOT), strip(open(p).read()))
              for room in ("common", "codec", "storaged", "storcli", "exportd", "rozomount", "deploy", "tests")
              for p in sources(room)]
-    assert raft_includers(texts) == ["exportd/quorum/raft/raft_core.c", "tests/unit/quorum/test_guards.c"]
+    assert raft_includers(texts) == [core + "raft_core_in.h", "tests/unit/quorum/test_guards.c"]
+    assert sorted(name for name, text in texts if core + "raft_core_in.h\"" in text) == [
+        core + name for name in ("raft_collect.c", "raft_core.c", "raft_receive.c")]
     assert raft_includers([("a.c", "#include <raft.h>"), ("b.c", "#include <raft/uv.h>")]) == ["a.c", "b.c"]
 
 

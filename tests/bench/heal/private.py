@@ -6,12 +6,16 @@ Keeps:  no mount and no process is left behind, however the benchmark ends.
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "tools"))
+from ports import free_port  # noqa: E402
 
 MIB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -95,13 +99,15 @@ def of_job(job, unit):
 
 
 class Cluster:
-    """A cluster with the programs of one build, mounted once."""
+    """A cluster with the programs of one build, mounted once or more often."""
 
-    def __init__(self, name, programs, layout, folder):
+    def __init__(self, name, programs, layout, folder, mounts=1, options=()):
         self.name, self.rozo = name, os.path.join(programs, "rozo")
         self.dir, self.mnt = os.path.join(folder, name), os.path.join(folder, name + "-mnt")
         self.layout = layout
-        self.call("dev", "up", "--dir", self.dir, "--layout", layout, "--mount", self.mnt)
+        self.mnts = [self.mnt] + ["%s-%d" % (self.mnt, i) for i in range(2, mounts + 1)]
+        self.call("dev", "up", "--dir", self.dir, "--layout", layout, *options,
+                  *[a for mnt in self.mnts for a in ("--mount", mnt)])
         self.processes = Processes(self.dir)
 
     def call(self, *args, check=True):
@@ -162,6 +168,35 @@ class Cluster:
 
     def down(self):
         subprocess.run([self.rozo, "dev", "down", "--dir", self.dir], stdout=subprocess.DEVNULL, check=False)
+
+
+@contextlib.contextmanager
+def late_storage(c, name, build, late_ms):
+    """Delays all answers of a storage: moves it to another port, and puts the relay on its old port."""
+    config = os.path.join(c.dir, "etc", name + ".yaml")
+    with open(config) as f:
+        text = f.read()
+    port = int(re.search(r"127\.0\.0\.1:(\d+)", text).group(1))
+    addresses = [s["addresses"] for s in json.loads(c.admin("status", "--json"))["storages"]]
+    other = free_port(c.dir)
+    with open(config, "w") as f:
+        # otherwise it would send exportd its real address, and clients would connect to
+        # it
+        f.write(text.replace("127.0.0.1:%d" % port, "0.0.0.0:%d" % other))
+    c.call("dev", "restart", "--dir", c.dir, name)
+    relay = subprocess.Popen([os.path.join(build, "tests", "tools", "late_link"), str(port), str(other), str(late_ms)],
+                             stdout=subprocess.PIPE, text=True)
+    try:
+        if relay.stdout.readline() != "ready\n":
+            fail("the relay did not start")
+        wait_for(lambda: all(s["up"] for s in json.loads(c.admin("status", "--json"))["storages"]),
+                 "all storages to be up")
+        if [s["addresses"] for s in json.loads(c.admin("status", "--json"))["storages"]] != addresses:
+            fail("clients do not go through the relay")
+        yield
+    finally:
+        relay.kill()
+        relay.wait()
 
 
 @contextlib.contextmanager

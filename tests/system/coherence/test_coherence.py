@@ -1278,6 +1278,36 @@ def test_small_extended_attributes_are_read_once(two_mounts, ab):
         assert as_user_1(lambda: os.listxattr(mnt + "/d/8")) == ["user.DOSATTRIB"]
 
 
+def test_a_listing_brings_small_extended_attributes(two_mounts, ab):
+    """Once a program has read an extended attribute, listings bring those of all entries: a folder of clips
+    that a Mac has made is looked at through Samba without a request for each of them."""
+    a, b = ab
+    n = 300
+    for folder in ("/first", "/clips"):
+        os.mkdir(a + folder)
+        for i in range(n):
+            os.mknod(a + "%s/%d" % (folder, i))  # open() would give its mount the file exclusively
+            for name, value in (("user.DOSATTRIB", b"0x20"), ("user.org.netatalk.Metadata", b"%d" % i * 100)):
+                os.setxattr(a + "%s/%d" % (folder, i), name, value)
+    expected = look_closely(a + "/clips")
+    assert expected["17"][1]["user.DOSATTRIB"] == b"0x20" and len(expected["17"][2]) == 2
+    look_closely(b + "/first")
+    with inside(b + "/clips") as d:
+        found = {}
+        first = asked(two_mounts, lambda: found.update(look_closely(d)))
+        assert found == expected
+        assert first.get("getxattr", 0) + first.get("listxattr", 0) == 0 and sum(first.values()) < 10, first
+        for who in (0, 1):
+            os.setxattr(ab[who] + "/clips/17", "user.DOSATTRIB", b"new%d" % who)
+            os.setxattr(ab[who] + "/clips/18", "user.more", b"%d" % who)
+            os.removexattr(ab[who] + "/clips/%d" % (19 + who), "user.DOSATTRIB")
+            for mnt in ab:
+                assert xattr_or_none(mnt + "/clips/17", "user.DOSATTRIB") == b"new%d" % who
+                assert xattr_or_none(mnt + "/clips/18", "user.more") == b"%d" % who
+                assert xattr_or_none(mnt + "/clips/%d" % (19 + who), "user.DOSATTRIB") is None
+        assert look_closely(a + "/clips") == look_closely(d)
+
+
 def missing(path):
     try:
         os.lstat(path)

@@ -8,6 +8,7 @@ import pytest
 
 from conftest import ROZO, cannot_mount, rozo, tool
 from ports import free_port
+from mounts import alone
 
 pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount()),
               pytest.mark.skipif(shutil.which("smbd", path="/usr/sbin:/usr/bin") is None,
@@ -102,14 +103,14 @@ def test_samba_configuration_of_both_profiles(cluster_shared, scratch):
     # `rozo status` tells of it, too.
     env = {"ROZO_SMB_DIR": d}
     config = ("--config", c.dir + "/etc/rozo.yaml")
-    assert json.loads(rozo("status", "--json", *config, env=env).stdout)["gateways"] == {"smb": told}
+    assert json.loads(rozo("status", "--json", *config, env=env).stdout)["gateways"] == {"smb": told, "nfs": None}
     assert "SMB gateway of this machine: DOWN" in rozo("status", *config, env=env).stdout
     assert "SMB gateway" not in rozo("status", *config, env={"ROZO_SMB_DIR": scratch + "/none"}).stdout
     with open(d + "/local.conf", "a") as f:
         f.write("[Cut]\n    comment = ours\n")
     said = gateway("remove", "smb", "--dir", d, check=True).stdout
     assert "Removed" in said and not os.path.exists(d + "/smb.conf") and "ours" in open(d + "/local.conf").read()
-    assert json.loads(gateway("status", "--json", "--dir", d, check=True).stdout) == {"smb": None}
+    assert json.loads(gateway("status", "--json", "--dir", d, check=True).stdout) == {"smb": None, "nfs": None}
     refused(gateway("remove", "smb", "--dir", d), "no SMB gateway")
     gateway("smb", "main", "--mount", c.mnt, "--dir", d, "--share", "Cut", "--port", port, check=True)
     assert parsed(d + "/smb.conf")["Cut"]["comment"] == "ours"
@@ -185,8 +186,8 @@ def test_missing_samba_has_a_message(cluster_shared, scratch):
     for hidden, package in ((shutil.which("smbd", path="/usr/sbin:/usr/bin"), "apt-get install samba"),
                             (modules + "/vfs/fruit.so", "apt-get install samba-vfs-modules")):
         hide = "mount --bind /dev/null %s" % hidden if "smbd" in hidden else "mount -t tmpfs none %s/vfs" % modules
-        r = subprocess.run(["unshare", "-m", "sh", "-c", hide + ' && exec "$@"', "sh", ROZO, "gateway", "smb", "main",
-                            "--mount", c.mnt, "--dir", scratch + "/gateway"],
+        r = subprocess.run(alone(c.base, "sh", "-c", hide + ' && exec "$@"', "sh", ROZO, "gateway", "smb", "main",
+                                 "--mount", c.mnt, "--dir", scratch + "/gateway"),
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         refused(r, package)
     assert not os.path.exists(scratch + "/gateway")
@@ -198,7 +199,7 @@ def test_systemd_runs_the_gateway_and_requires_its_mount(cluster_shared, scratch
     os.mkdir(d)
 
     def under_systemd(*args):
-        r = subprocess.run(["unshare", "-m", "sh", "-c", UNDER_SYSTEMD, "sh", d, ROZO, "gateway", *args],
+        r = subprocess.run(alone(c.base, "sh", "-c", UNDER_SYSTEMD, "sh", d, ROZO, "gateway", *args),
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         words = []
         if os.path.exists(d + "/systemctl.log"):

@@ -15,6 +15,7 @@ import uuid
 import pytest
 
 from conftest import K, ROZO, all_up, lose_disk, pattern, slow_healing, wait_for
+from mounts import alone
 
 MIB = 1 << 20
 COST_MAX = 1.2
@@ -271,7 +272,7 @@ def restart_after_power_cut(c, name):
     with open(boot, "w") as f:
         f.write("%s\n" % uuid.uuid4())
     script = 'mount --bind "$1" /proc/sys/kernel/random/boot_id && exec "$2" dev restart --dir "$3" "$4"'
-    subprocess.run(["unshare", "--mount", "sh", "-ec", script, "sh", boot, ROZO, c.dir, name], check=True, timeout=60)
+    subprocess.run(alone(boot, "sh", "-ec", script, "sh", boot, ROZO, c.dir, name), check=True, timeout=60)
 
 
 def test_data_lost_in_a_power_cut_is_found_and_repaired(cluster):

@@ -2,13 +2,16 @@
 
 ROZO_FSX_OPS: operations of each fsx (tests/soak/run.sh sets more).
 """
+import contextlib
 import os
 import re
+import signal
 import subprocess
 
 import pytest
 
 from conftest import ROOT, tool
+from mounts import end, mount
 from users import CAPABILITY, let_others_in, write_as_nobody
 
 SEEDS = [1, 2, 3, 4, 5]
@@ -45,15 +48,30 @@ def documented_cases():
         return re.findall(r"^\| `(\S+::\S+)` \|", f.read(), re.M)
 
 
-def test_pjdfstest_passes_what_the_local_file_system_passes(cluster, tmp_path):
-    """Passes all but the cases listed in docs/POSIX.md; a listed case that passes must be removed from the
-    list."""
-    config = tmp_path / "pjdfstest.toml"
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The config of pjdfstest, and its results on the machine's own file system."""
+    folder = tmp_path_factory.mktemp("pjdfstest")
+    config = folder / "pjdfstest.toml"
     config.write_text(CONFIG)
-    local, _ = pjdfstest(str(config), str(tmp_path / "local"))
-    c = cluster(layout=0)
-    ours, text = pjdfstest(str(config), c.mnt + "/pjd")
-    runs = [case for case, result in local.items() if result == "ok"]
+    return str(config), pjdfstest(str(config), str(folder / "local"))[0]
+
+
+@pytest.mark.parametrize("names", ["posix", "fold"])
+def test_pjdfstest_passes_what_the_local_file_system_passes(cluster, local, names):
+    """Passes all but the cases listed in docs/POSIX.md; a listed case that passes must be removed from the
+    list. An index of folded names changes nothing."""
+    config, of_machine = local
+    c = cluster(layout=0, mounts=1 if names == "posix" else 0)
+    with contextlib.ExitStack() as ends:
+        if names == "fold":
+            c.mnts = [os.path.join(c.base, "fold")]
+            c.admin("export", "create", "fold", "--names", "fold")
+            p = mount(c, c.mnt, export="fold")
+            ends.callback(end, p)
+            ends.callback(p.send_signal, signal.SIGTERM)
+        ours, text = pjdfstest(config, c.mnt + "/pjd")
+    runs = [case for case, result in of_machine.items() if result == "ok"]
     failed = sorted(case for case in runs if ours.get(case) != "ok")
     expected = sorted(case for case in documented_cases() if case in runs)
     assert failed == expected, text[-3000:]

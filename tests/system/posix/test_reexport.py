@@ -7,10 +7,11 @@ import ctypes
 import errno
 import os
 import struct
+import subprocess
 
 import pytest
 
-from conftest import cannot_mount
+from conftest import BIN, cannot_mount
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
@@ -155,6 +156,60 @@ def test_generation_of_the_root_is_0(cluster):
     fd = open_handle(c.mnt, handle_of(c.mnts[1]), os.O_RDONLY | os.O_DIRECTORY)
     assert os.path.samestat(os.fstat(fd), os.stat(c.mnt))
     os.close(fd)
+
+
+# ---- the identity of the file system ----
+
+PRELOAD = os.path.join(os.path.dirname(BIN), "lib", "rozo", "rozo_fsid.so")
+
+
+def fsid_by_preload(path):
+    """Returns f_fsid of statfs(2) as a program with the preloaded library sees it."""
+    r = subprocess.run(["stat", "-f", "-c", "%i", path], env=dict(os.environ, LD_PRELOAD=PRELOAD),
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert r.returncode == 0 and r.stderr == "", r.stderr
+    return int(r.stdout, 16)
+
+
+def test_the_export_has_one_fsid_on_every_mount(cluster):
+    c = cluster(layout=0, mounts=2)
+    c.admin("export", "create", "other")
+    write(c.mnt + "/f", b"1")
+    uuid = os.getxattr(c.mnt, "rozo.fsid").decode()
+    assert len(uuid) == 36 and [len(p) for p in uuid.split("-")] == [8, 4, 4, 4, 12]
+    raw = bytes.fromhex(uuid.replace("-", ""))
+    # As the kernel folds the UUID of a file system; `stat` prints the first of the two words in front.
+    low, high = struct.unpack("<II", bytes(a ^ b for a, b in zip(raw[:8], raw[8:])))
+    assert os.getxattr(c.mnt, "rozo.export_id") == b"1"
+
+    def check():
+        for mnt in c.mnts:
+            for path in (mnt, mnt + "/f"):
+                assert os.getxattr(path, "rozo.fsid").decode() == uuid
+                assert fsid_by_preload(path) == low << 32 | high
+
+    check()
+    assert "rozo.fsid" not in os.listxattr(c.mnt)
+    for change in (lambda: os.setxattr(c.mnt, "rozo.fsid", b"x"), lambda: os.removexattr(c.mnt, "rozo.fsid")):
+        with pytest.raises(PermissionError):
+            change()
+    c.restart("exportd")
+    c.remount()
+    check()
+    # Another export of the cluster, and other file systems.
+    other = os.path.join(c.base, "other")
+    os.mkdir(other)
+    c.admin("mount", "other", other)
+    try:
+        theirs = os.getxattr(other, "rozo.fsid").decode()
+        assert theirs[:28] == uuid[:28] and int(theirs[28:], 16) ^ int(uuid[28:], 16) == 1 ^ 2
+        assert os.getxattr(other, "rozo.export_id") == b"2"
+        assert fsid_by_preload(other) not in (0, low << 32 | high)
+    finally:
+        subprocess.run(["umount", other], check=True)
+    for path in ("/proc", "/"):
+        plain = subprocess.run(["stat", "-f", "-c", "%i", path], stdout=subprocess.PIPE, text=True, check=True).stdout
+        assert fsid_by_preload(path) == int(plain, 16)
 
 
 # ---- directory cookies ----

@@ -1,6 +1,6 @@
 /*
- * test_verbs.c - rozo fsck, rebuild, scrub, storage replace and lost, with daemons that a
- * thread plays: real connections, made-up answers.
+ * test_verbs.c - rozo fsck, rebuild, scrub, storage replace and lost, export create, with
+ * daemons that a thread plays: real connections, made-up answers.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -55,6 +55,7 @@ static unsigned n_files;
 static unsigned n_busy; /* listings to answer with "another one is running" */
 static uint64_t next_ino;
 static uint32_t replaced_id;
+static bool folds; /* exportd knows AdExportCreateReq.fold */
 static char refusal[64];
 
 static uv_loop_t loop;
@@ -268,6 +269,20 @@ static void answer_replace(struct rpc_call *call)
     rozo__ad_storage_replace_req__free_unpacked(req, NULL);
 }
 
+static void answer_export_create(struct rpc_call *call)
+{
+    Rozo__AdExportCreateReq *req =
+        rozo__ad_export_create_req__unpack(NULL, call->msg_len, call->msg);
+    Rozo__AdExportCreateResp resp = ROZO__AD_EXPORT_CREATE_RESP__INIT;
+    Rozo__Export export = ROZO__EXPORT__INIT;
+
+    export.name = req->name;
+    export.fold_rules = folds && req->fold ? 1 : 0;
+    resp.export = &export;
+    answer(call, ROZO__STATUS__OK, &resp.base);
+    rozo__ad_export_create_req__free_unpacked(req, NULL);
+}
+
 static void handle(void *arg, struct rpc_call *call)
 {
     struct fake_daemon *d = arg;
@@ -288,6 +303,8 @@ static void handle(void *arg, struct rpc_call *call)
         answer_inodes(call);
     else if (call->op == ROZO__OP__AD_STORAGE_REPLACE)
         answer_replace(call);
+    else if (call->op == ROZO__OP__AD_EXPORT_CREATE)
+        answer_export_create(call);
     else if (call->op == ROZO__OP__ST_LIST)
         answer_list(d, call);
     else if (call->op == ROZO__OP__ST_HEALTH)
@@ -708,6 +725,21 @@ static void test_replace(void **state)
     assert_string_equal(out, "");
 }
 
+static void test_an_older_exportd_makes_no_index_of_names(void **state)
+{
+    (void)state;
+    folds = false;
+    assert_int_equal(verb(cmd_export_create, "export create", "--names=posix", "e", NULL),
+                     0);
+    assert_int_equal(verb(cmd_export_create, "export create", "--names=fold", "e", NULL),
+                     1);
+    assert_string_equal(out, "");
+    folds = true;
+    assert_int_equal(verb(cmd_export_create, "export create", "--names=fold", "e", NULL),
+                     0);
+    PRINTED("names are also found in another case");
+}
+
 #define T(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
@@ -723,6 +755,7 @@ int main(void)
         T(test_orders),
         T(test_replace),
         T(test_a_hung_storage_costs_two_seconds),
+        T(test_an_older_exportd_makes_no_index_of_names),
     };
 
     return cmocka_run_group_tests_name("deploy.verbs", tests, daemons_start,

@@ -11,8 +11,10 @@
 #include <string.h>
 
 #include "common/base/bytes.h"
+#include "exportd/namespace/fold.h"
 #include "exportd/namespace/namespace.h"
 #include "exportd/store/key.h"
+#include "exportd/store/kv_record.h"
 
 /* Inode with the facts that other keys have about it. */
 struct node {
@@ -28,6 +30,7 @@ struct check {
     struct kv_iter *it;
     struct node *nodes; /* owned; in order of export and number */
     size_t n, room;
+    uint64_t n_folded; /* names of exports that have an index of folded names */
 };
 
 static void wrong(const char *what, const uint8_t *key, size_t len)
@@ -122,6 +125,67 @@ static void load_inodes(struct check *c)
     }
 }
 
+/* Returns true if an export has an index of folded names. */
+static bool folds(struct check *c, uint32_t export_id)
+{
+    enum {
+        NUMBERS = 4,
+        INLINED = 2,
+        FOLDED = 4
+    }; /* volume, codec, layout, block bytes */
+    uint8_t record[KV_RECORD_BYTES_MAX];
+    char name[KV_RECORD_BYTES_MAX + 1];
+    struct kv_record_in f;
+    uint32_t flags;
+    size_t len;
+    struct key k;
+
+    key_id(&k, KEY_EXPORT, export_id);
+    if (!kv_has(c->kv, &k, record, sizeof(record), &len))
+        wrong("an export without a record", k.bytes, k.len);
+    kv_record_read(&f, record, len);
+    kv_record_get_text(&f, name, KV_RECORD_BYTES_MAX);
+    for (unsigned i = 0; i < NUMBERS; i++)
+        kv_record_get_u32(&f);
+    flags = kv_record_end(&f) ? 0 : kv_record_get_u32(&f);
+    if ((flags & INLINED) != 0)
+        kv_record_get_u32(&f);
+    return (flags & FOLDED) != 0 && kv_record_get_u32(&f) == FOLD_RULES;
+}
+
+/* Checks that a name has its key in the index of folded names, if there is one. */
+static void check_folded(struct check *c, const uint8_t *key, size_t key_len,
+                         uint64_t cookie)
+{
+    struct folded f;
+    uint8_t none[1];
+    size_t len;
+    struct key k;
+
+    if (!folds(c, key_get_u32(key + 1)))
+        return;
+    fold_name(key + 13, key_len - 13, &f);
+    key_folded(&k, key_get_u32(key + 1), key_get_u64(key + 5), fold_hash(&f), cookie);
+    if (!kv_has(c->kv, &k, none, 0, &len))
+        wrong("a name that is not in the index of folded names", key, key_len);
+    c->n_folded++;
+}
+
+/* Checks that the index has no more keys than names: each name has one. */
+static void check_index(struct check *c)
+{
+    const uint8_t *key;
+    size_t key_len;
+    uint64_t n = 0;
+
+    for (kv_iter_seek(c->it, "J", 1);
+         (key = key_of_kind(c, KEY_FOLDED, 29, 29, &key_len)) != NULL;
+         kv_iter_next(c->it))
+        n++;
+    if (n != c->n_folded)
+        wrong("keys of folded names without names", (const uint8_t *)"J", 1);
+}
+
 static void check_dentries(struct check *c)
 {
     const uint8_t *key, *val;
@@ -153,6 +217,7 @@ static void check_dentries(struct check *c)
         if (get_le64(val + 13) >= dir->in.next_cookie ||
             get_le64(val + 13) < NAMESPACE_COOKIE_FIRST)
             wrong("a cookie that was not given yet", key, key_len);
+        check_folded(c, key, key_len, get_le64(val + 13));
         dir->n_entries++;
         n->n_names++;
         if (inode_is_dir(&n->in)) {
@@ -348,7 +413,7 @@ static void check_kinds(struct check *c)
         size_t len;
         const uint8_t *key = kv_iter_key(c->it, &len);
 
-        if (strchr("ABCFRSVEGKNIDOMPLYXUTWQ", key[0]) == NULL)
+        if (strchr("ABCFRSVEGKNIDOJMPLYXUTWQ", key[0]) == NULL)
             wrong("a key of no kind", key, len);
     }
 }
@@ -363,6 +428,7 @@ void kv_check(struct kv *kv)
     load_inodes(&c);
     check_dentries(&c);
     check_order(&c);
+    check_index(&c);
     check_marks(&c, KEY_ORPHAN, offsetof(struct node, orphan));
     check_marks(&c, KEY_INLINE, offsetof(struct node, data));
     check_marks(&c, KEY_BLOCKS, offsetof(struct node, blocks));

@@ -1198,6 +1198,22 @@ unsigned t_getxattr(struct world *w, uint64_t ino, const char *name, void *val,
     return status;
 }
 
+unsigned t_real_name(struct world *w, uint64_t dir, const char *name, char *found)
+{
+    Rozo__MdRealNameReq req = ROZO__MD_REAL_NAME_REQ__INIT;
+    Rozo__MdRealNameResp *resp;
+    unsigned status;
+
+    req.ino = dir;
+    req.name = bytes(name);
+    status = world_call(w, ROZO__OP__MD_REAL_NAME, &req.base,
+                        &rozo__md_real_name_resp__descriptor, &resp);
+    if (resp != NULL)
+        snprintf(found, 256, "%.*s", (int)resp->name.len, (char *)resp->name.data);
+    rozo__md_real_name_resp__free_unpacked(resp, NULL);
+    return status;
+}
+
 unsigned t_removexattr(struct world *w, uint64_t ino, const char *name)
 {
     Rozo__MdRemovexattrReq req = ROZO__MD_REMOVEXATTR_REQ__INIT;
@@ -1236,6 +1252,7 @@ unsigned t_export_create(struct world *w, const char *name, unsigned layout,
     req.name = (char *)(uintptr_t)name;
     req.layout = layout;
     req.inline_max = w->inline_max;
+    req.fold = w->fold;
     status = world_call_node(w, ROZO__OP__AD_EXPORT_CREATE, &req.base,
                              &rozo__ad_export_create_resp__descriptor, &resp);
     if (error != NULL)

@@ -118,6 +118,7 @@ struct world {
     uint64_t again_id;      /* if not 0, the id of the next requests */
     uint32_t start;         /* rpc_call.start of the next requests */
     uint32_t inline_max;    /* bytes, for exports made from now on */
+    bool fold;              /* exports made from now on have an index of folded names */
     bool in_quorum;         /* configured from the next start on */
     unsigned n_deposed;     /* times that exportd found a later start */
     bool damaged;           /* the test damaged the kv: world_close() does not check it */
@@ -241,6 +242,8 @@ unsigned t_setxattr(struct world *w, uint64_t ino, const char *name, const void 
 /** Reads an xattr. val: room for 65536 bytes; *len: its length. */
 unsigned t_getxattr(struct world *w, uint64_t ino, const char *name, void *val,
                     size_t *len);
+/** Looks for a name in another case or normalisation. found: room for 256 bytes. */
+unsigned t_real_name(struct world *w, uint64_t dir, const char *name, char *found);
 unsigned t_removexattr(struct world *w, uint64_t ino, const char *name);
 unsigned t_storage_add(struct world *w, unsigned i, uint32_t *id, char error[256]);
 unsigned t_export_create(struct world *w, const char *name, unsigned layout,

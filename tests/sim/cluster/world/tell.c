@@ -56,6 +56,7 @@ static const ProtobufCMessageDescriptor *descriptor_of(uint16_t op)
         TELL(MD_GIVE_BACK, md_give_back);
         TELL(MD_ATIMES, md_atimes);
         TELL(MD_WAIT_LEADER, md_wait_leader);
+        TELL(MD_REAL_NAME, md_real_name);
 #undef TELL
     default:
         return NULL;

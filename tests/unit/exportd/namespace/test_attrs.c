@@ -1,7 +1,9 @@
 /*
  * test_attrs.c - attributes, epochs, truncates, xattrs and ACLs, through requests.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
@@ -557,6 +559,109 @@ static void test_xattrs(void **state)
     IS(STALE_HANDLE, t_setxattr(&w, 999, "user.a", "x", 1, 0));
 }
 
+/* Calls check() with the xattrs of each entry of the root that a listing brings; NULL:
+ * it brings none. */
+static void list_xattrs(bool plus, bool xattrs,
+                        void (*check)(const char *name, const Rozo__XattrSet *set))
+{
+    Rozo__MdReaddirReq req = ROZO__MD_READDIR_REQ__INIT;
+    Rozo__MdReaddirResp *resp;
+    char name[256];
+
+    req.ino = 1;
+    req.max_entries = 4096;
+    req.plus = plus;
+    req.xattrs = xattrs;
+    OK(world_call(&w, ROZO__OP__MD_READDIR, &req.base, &rozo__md_readdir_resp__descriptor,
+                  &resp));
+    assert_true(resp->end);
+    for (size_t i = 0; i < resp->n_entries; i++) {
+        snprintf(name, sizeof(name), "%.*s", (int)resp->entries[i]->name.len,
+                 (const char *)resp->entries[i]->name.data);
+        check(name, resp->entries[i]->xattrs);
+    }
+    rozo__md_readdir_resp__free_unpacked(resp, NULL);
+}
+
+static void no_xattrs_came(const char *name, const Rozo__XattrSet *set)
+{
+    (void)name;
+    assert_null(set);
+}
+
+static void expect_xattr(const Rozo__XattrSet *set, unsigned at, const char *name,
+                         const char *value)
+{
+    assert_int_equal(set->names[at].len, strlen(name));
+    assert_memory_equal(set->names[at].data, name, strlen(name));
+    assert_int_equal(set->values[at].len, strlen(value));
+    assert_memory_equal(set->values[at].data, value, strlen(value));
+}
+
+static void small_xattrs_came(const char *name, const Rozo__XattrSet *set)
+{
+    if (strcmp(name, "few") != 0 && strcmp(name, "most") != 0) {
+        assert_null(set);
+        return;
+    }
+    assert_non_null(set);
+    assert_int_equal(set->n_names, name[0] == 'f' ? 3 : 16);
+    assert_int_equal(set->n_values, set->n_names);
+    if (name[0] != 'f')
+        return;
+    expect_xattr(set, 0, "user.two", "22");
+    expect_xattr(set, 1, "security.one", "1");
+    expect_xattr(set, 2, "user.empty", "");
+}
+
+static unsigned n_sets;
+
+static void xattrs_are_counted(const char *name, const Rozo__XattrSet *set)
+{
+    (void)name;
+    n_sets += set != NULL;
+}
+
+/* A listing brings all xattrs of an inode, or none of them: not if one is large, if there
+ * are many, or if the answer would get too long. */
+static void test_listing_with_xattrs(void **state)
+{
+    static char val[1025];
+    uint64_t few = mk("few", S_IFREG | 0644), large = mk("large", S_IFREG | 0644);
+    uint64_t most = mk("most", S_IFREG | 0644), many = mk("many", S_IFREG | 0644);
+    uint64_t names = mk("names", S_IFREG | 0644);
+    char name[256];
+
+    (void)state;
+    mk("none", S_IFREG | 0644);
+    OK(t_setxattr(&w, few, "user.two", "22", 2, 0));
+    OK(t_setxattr(&w, few, "security.one", "1", 1, 0));
+    OK(t_setxattr(&w, few, "user.empty", "", 0, 0));
+    OK(t_setxattr(&w, large, "user.a", "1", 1, 0));
+    OK(t_setxattr(&w, large, "user.b", val, 1025, 0));
+    for (unsigned i = 0; i < 17; i++) {
+        snprintf(name, sizeof(name), "user.%u", i);
+        OK(t_setxattr(&w, many, name, "1", 1, 0));
+        if (i < 16)
+            OK(t_setxattr(&w, most, name, val, 1024, 0));
+        snprintf(name, sizeof(name), "user.%0200u", i);
+        if (i < 5)
+            OK(t_setxattr(&w, names, name, "1", 1, 0));
+    }
+    list_xattrs(true, false, no_xattrs_came);
+    list_xattrs(false, true, no_xattrs_came);
+    list_xattrs(true, true, small_xattrs_came);
+    OK(t_setxattr(&w, most, "user.16", "1", 1, 0));
+    OK(t_removexattr(&w, most, "user.16"));
+    list_xattrs(true, true, small_xattrs_came);
+    for (unsigned i = 0; i < 1100; i++) {
+        snprintf(name, sizeof(name), "f%u", i);
+        OK(t_setxattr(&w, mk(name, S_IFREG | 0644), "user.a", val, 1024, 0));
+    }
+    list_xattrs(true, true, xattrs_are_counted);
+    assert_in_range(n_sets, 900, 1024);
+}
+
 static unsigned list_names(uint64_t ino, char *names, size_t *len)
 {
     Rozo__MdListxattrReq req = ROZO__MD_LISTXATTR_REQ__INIT;
@@ -1040,6 +1145,7 @@ int main(void)
         T(test_invalid_allocated_ranges_are_refused),
         T(test_only_files_have_blocks),
         T(test_xattrs),
+        T(test_listing_with_xattrs),
         T(test_list_of_xattrs),
         T(test_classes_of_xattrs),
         T(test_which_acls_are_valid),

@@ -139,7 +139,7 @@ static void test_unknown_ops_and_roles(void **state)
     (void)state;
     IS(UNKNOWN_OP, send(0, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(99, RPC_ROLE_NODE, w.session, NULL, 0));
-    IS(UNKNOWN_OP, send(131, RPC_ROLE_NODE, w.session, NULL, 0));
+    IS(UNKNOWN_OP, send(132, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(199, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(NOT_SUPPORTED, send(207, RPC_ROLE_NODE, w.session, NULL, 0));
     IS(UNKNOWN_OP, send(209, RPC_ROLE_NODE, w.session, NULL, 0));

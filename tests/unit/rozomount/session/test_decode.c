@@ -395,6 +395,59 @@ static bool readdir_is_fine(const char *name, size_t name_len, uint64_t ino,
     return out != NULL;
 }
 
+/* Decodes a page with one entry that has n xattrs, and a name without a value more if
+ * it is `odd`. */
+static bool xattr_set_is_fine(unsigned n, size_t name_len, size_t value_len, bool odd)
+{
+    Rozo__MdReaddirResp msg = ROZO__MD_READDIR_RESP__INIT;
+    Rozo__MdReaddirResp__Entry entry = ROZO__MD_READDIR_RESP__ENTRY__INIT;
+    Rozo__MdReaddirResp__Entry *list[] = { &entry };
+    Rozo__XattrSet set = ROZO__XATTR_SET__INIT;
+    Rozo__Attr attr = ROZO__ATTR__INIT;
+    ProtobufCBinaryData names[64], values[64];
+    static uint8_t bytes[2048], packed[65536];
+    struct md_call call = { .answer = packed };
+    Rozo__MdReaddirResp *out;
+    struct arena arena;
+
+    memset(bytes, 'u', sizeof(bytes));
+    for (unsigned i = 0; i < 64; i++) {
+        names[i] = (ProtobufCBinaryData){ name_len, bytes };
+        values[i] = (ProtobufCBinaryData){ value_len, bytes };
+    }
+    attr.ino = entry.ino = 5;
+    attr.mode = entry.type = S_IFREG;
+    entry.name = (ProtobufCBinaryData){ 1, bytes };
+    entry.cookie = 1;
+    entry.attr = &attr;
+    entry.xattrs = &set;
+    set.names = names;
+    set.values = values;
+    set.n_values = n;
+    set.n_names = n + odd;
+    msg.entries = list;
+    msg.n_entries = 1;
+    call.answer_len = rozo__md_readdir_resp__pack(&msg, packed);
+    out = md_decode_readdir(&call, 0, true, &arena);
+    arena_free(&arena);
+    return out != NULL;
+}
+
+/* Goal: what is kept as all xattrs of an inode fits into what keeps it. */
+static void test_sets_of_xattrs(void **state)
+{
+    (void)state;
+    assert_true(xattr_set_is_fine(0, 0, 0, false));
+    assert_true(xattr_set_is_fine(16, 63, 1024, false));
+    assert_false(xattr_set_is_fine(16, 64, 1024, false)); /* too many bytes of names */
+    assert_false(xattr_set_is_fine(17, 10, 10, false));
+    assert_false(xattr_set_is_fine(1, 10, 1025, false));
+    assert_true(xattr_set_is_fine(1, 255, 0, false));
+    assert_false(xattr_set_is_fine(1, 256, 0, false));
+    assert_false(xattr_set_is_fine(1, 0, 0, false));
+    assert_false(xattr_set_is_fine(3, 10, 10, true));
+}
+
 static void test_directory_pages(void **state)
 {
     char long_name[256];
@@ -429,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_garbage_is_refused),
         cmocka_unit_test(test_renamed),
         cmocka_unit_test(test_grants),
+        cmocka_unit_test(test_sets_of_xattrs),
         cmocka_unit_test(test_directory_pages),
     };
 

@@ -197,6 +197,82 @@ static void test_xattrs_are_not_cached_with_ranges(void **state)
     assert_false(knows(5, "user.a"));
 }
 
+/* Caches all xattrs of an inode: user.a, user.b, ... of these values. */
+static void keep_all(uint64_t ino, unsigned n, const char *const *values, uint64_t grant)
+{
+    struct all_xattrs all = { .n = n };
+    char names[XATTR_SET_MAX][16];
+
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(names[i], sizeof(names[i]), "user.%c", 'a' + (int)i);
+        all.names[i] = (struct listed_name){ names[i], strlen(names[i]) };
+        all.values[i] =
+            (struct cached_xattr){ true, strlen(values[i]), (const uint8_t *)values[i] };
+    }
+    token_cache_lock(t);
+    token_cache_keep_all_xattrs(t, ino, &all, grant, token_cache_changes(t));
+    token_cache_unlock(t);
+}
+
+static void test_all_xattrs_of_an_inode(void **state)
+{
+    static const char *const values[] = { "one", "", "three" };
+    struct known_xattr x;
+
+    (void)state;
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    keep(5, "user.old", "x", 11);
+    keep_all(5, 3, values, 11);
+    assert_true(is(5, "user.a", "one") && is(5, "user.b", "") &&
+                is(5, "user.c", "three"));
+    assert_true(is_absent(5, "user.d") && is_absent(5, "user.old") &&
+                is_absent(5, "security.NTACL") &&
+                is_absent(5, "system.posix_acl_access"));
+    assert_false(knows(5, "system.other")); /* exportd may answer with another error */
+    assert_true(token_cache_find_xattr(t, 5, "", &x) && x.is_there && x.len == 21);
+    assert_memory_equal(x.value, "user.a\0user.b\0user.c", 21);
+    keep_all(5, 0, NULL, 11);
+    assert_true(is(5, "", "") && is_absent(5, "user.a"));
+    /* An answer for one name since then changes nothing for the others. */
+    keep(5, "user.z", NULL, 11);
+    assert_true(is_absent(5, "user.a") && is_absent(5, "user.z"));
+    token_cache_xattrs_change(t, 5, true);
+    keep_all(5, 3, values, 11);
+    token_cache_xattrs_change(t, 5, false);
+    assert_false(knows(5, "user.a") || knows(5, "user.d") || knows(5, ""));
+    keep_all(5, 3, values, 11);
+    give_back(5, TOKEN_NONE, 13);
+    keep_all(5, 3, values, 13);
+    assert_false(knows(5, "user.a") || knows(5, "user.d"));
+}
+
+/* A value that is not kept, and a set that was evicted, say nothing about other names. */
+static void test_a_part_of_all_xattrs(void **state)
+{
+    static char large[XATTR_CACHED_MAX + 2];
+    const char *values[] = { "one", large };
+    static const char *const most[XATTR_SET_MAX] = { "0",  "1",  "2",  "3", "4",  "5",
+                                                     "6",  "7",  "8",  "9", "10", "11",
+                                                     "12", "13", "14", "15" };
+
+    (void)state;
+    memset(large, 'x', XATTR_CACHED_MAX + 1);
+    token_cache_grant(t, 5, TOKEN_SHARED, 11);
+    keep_all(5, 2, values, 11);
+    assert_true(is(5, "user.a", "one"));
+    assert_false(knows(5, "user.b") || knows(5, "user.c"));
+    large[XATTR_CACHED_MAX] = '\0';
+    keep_all(5, 2, values, 11);
+    assert_true(is(5, "user.b", large) && is_absent(5, "user.c"));
+    for (uint64_t ino = 6; knows(5, "user.c"); ino++) {
+        assert_true(ino < 1 << 20);
+        token_cache_grant(t, ino, TOKEN_SHARED, 11);
+        keep_all(ino, XATTR_SET_MAX, most, 11);
+        assert_true(is(ino, "user.p", "15") && is_absent(ino, "user.q"));
+    }
+    assert_false(knows(5, "user.a") || knows(5, "user.b") || knows(5, ""));
+}
+
 /* ---- bounds ---- */
 
 static void test_large_xattrs_are_not_cached(void **state)
@@ -302,6 +378,30 @@ static void test_answers_are_checked(void **state)
     md_xattr_drop(&x);
 }
 
+static void test_real_names_are_checked(void **state)
+{
+    Rozo__MdRealNameResp resp = ROZO__MD_REAL_NAME_RESP__INIT;
+    uint8_t bytes[256];
+    struct md_xattr x = { 0 };
+
+    (void)state;
+    memset(bytes, 'n', sizeof(bytes));
+    for (size_t len = 0; len <= 256; len++) {
+        resp.name = (ProtobufCBinaryData){ len, bytes };
+        assert_int_equal(decode(&resp.base, md_decode_real_name, &x),
+                         len >= 1 && len <= 255 ? 0 : -EBADMSG);
+        if (len < 1 || len > 255)
+            continue;
+        assert_int_equal(x.len, len + 1); /* Samba expects a zero byte */
+        assert_true(memcmp(x.value, bytes, len) == 0 && x.value[len] == 0);
+        md_xattr_drop(&x);
+    }
+    resp.name = (ProtobufCBinaryData){ 3, (uint8_t *)"a/b" };
+    assert_int_equal(decode(&resp.base, md_decode_real_name, &x), -EBADMSG);
+    resp.name = (ProtobufCBinaryData){ 3, (uint8_t *)"a\0b" };
+    assert_int_equal(decode(&resp.base, md_decode_real_name, &x), -EBADMSG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,10 +413,13 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_xattrs_are_not_cached_with_ranges, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_all_xattrs_of_an_inode, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_part_of_all_xattrs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_xattrs_are_not_cached, setup,
                                         teardown),
         cmocka_unit_test(test_the_cache_is_bounded),
         cmocka_unit_test(test_answers_are_checked),
+        cmocka_unit_test(test_real_names_are_checked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
