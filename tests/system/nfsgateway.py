@@ -43,6 +43,7 @@ class Gateway:
         self.dirs = ("--dir", os.path.join(self.dir, "nfs"))
         os.mkdir(self.dir)
         rozo("gateway", "nfs", "main", "--mount", mnt, "--squash", "none", "--grace", grace, *options, *self.dirs)
+        self.server = [ROZO, "gateway", "run", "nfs", *self.dirs]
         self.p = None
         self.log_start = 0
 
@@ -51,7 +52,7 @@ class Gateway:
         with open(os.path.join(self.dir, "log"), "a") as log:
             self.p = subprocess.Popen(
                 ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", INSIDE,
-                 "bash", self.dir, ROZO, "gateway", "run", "nfs", *self.dirs],
+                 "bash", self.dir, *self.server],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def start(self):
