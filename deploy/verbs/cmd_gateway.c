@@ -8,7 +8,6 @@
 #include "deploy/cli/fsutil.h"
 #include "deploy/ganesha/nfs_gateway.h"
 #include "deploy/samba/smb_service.h"
-#include "deploy/verbs/gateway_verb.h"
 #include "deploy/verbs/verbs.h"
 
 struct gateway_args {

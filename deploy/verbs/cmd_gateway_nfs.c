@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "deploy/ganesha/nfs_gateway.h"
-#include "deploy/verbs/gateway_verb.h"
 #include "deploy/verbs/verbs.h"
 
 struct nfs_args {

@@ -13,7 +13,6 @@
 #include "deploy/cli/fsutil.h"
 #include "deploy/cli/mounts.h"
 #include "deploy/samba/smb_service.h"
-#include "deploy/verbs/gateway_verb.h"
 #include "deploy/verbs/verbs.h"
 
 struct smb_args {

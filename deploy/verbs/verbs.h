@@ -30,6 +30,12 @@ int cmd_gateway_nfs(struct cli *cli, int argc, char **argv);
 int cmd_gateway_run(struct cli *cli, int argc, char **argv);
 int cmd_gateway_status(struct cli *cli, int argc, char **argv);
 int cmd_gateway_remove(struct cli *cli, int argc, char **argv);
+/**
+ * Removes a share or an export of the gateway in a folder (NULL: the usual one); with the
+ * last one, and with NULL, the gateway. Prints the result. Returns an exit status.
+ */
+int gateway_smb_remove(struct cli *cli, const char *dir, const char *share);
+int gateway_nfs_remove(struct cli *cli, const char *dir, const char *export_name);
 int cmd_locate(struct cli *cli, int argc, char **argv);
 int cmd_salvage(struct cli *cli, int argc, char **argv);
 int cmd_fsck(struct cli *cli, int argc, char **argv);

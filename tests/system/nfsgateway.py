@@ -44,6 +44,7 @@ class Gateway:
         self.dirs = ("--dir", os.path.join(self.dir, "nfs"))
         os.mkdir(self.dir)
         rozo("gateway", "nfs", "main", "--mount", mnt, "--squash", "none", "--grace", grace, *options, *self.dirs)
+        self.server = [ROZO, "gateway", "run", "nfs", *self.dirs]
         self.p = None
         self.log_start = 0
 
@@ -51,7 +52,7 @@ class Gateway:
         self.log_start = len(self.log())
         with open(os.path.join(self.dir, "log"), "a") as log:
             self.p = subprocess.Popen(
-                alone(self.base, "bash", "-c", INSIDE, "bash", self.dir, ROZO, "gateway", "run", "nfs", *self.dirs,
+                alone(self.base, "bash", "-c", INSIDE, "bash", self.dir, *self.server,
                       options=("--net", "--pid", "--fork", "--kill-child", "--mount-proc")),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
