@@ -4,12 +4,13 @@
  *
  * In:     answers of smbd -b, testparm, pdbedit, systemctl.
  * Keeps:  smb.conf is replaced only by one that testparm has accepted. A process is
- *         signalled only if it is an smbd that runs with our smb.conf.
+ *         signalled only if it is an smbd, or its server of RPCs, with our smb.conf.
  */
 #include "deploy/samba/smb_service.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -30,6 +31,8 @@
 extern char **environ;
 
 enum { OUTPUT_MAX = 64 << 10, SMBD_END_MS = 20000, TICK_MS = 100, WORDS_MAX = 700 };
+
+#define RPC_SERVER "samba-dcerpcd"
 
 static const char unit_path[] = "/etc/systemd/system/" SMB_UNIT;
 
@@ -258,8 +261,9 @@ bool smb_user_has_password(const struct smb_gateway *g, const struct smb_program
 
 /* ---- its smbd ---- */
 
-/* Tells whether a process is an smbd with our smb.conf; its arguments end with zeros. */
-static bool smbd_is_ours(const struct smb_gateway *g, pid_t pid)
+/* Tells whether a process is this program with our smb.conf; its arguments end with
+ * zeros. */
+static bool is_ours(const struct smb_gateway *g, pid_t pid, const char *program)
 {
     char path[PATH_MAX], text[2 * PATH_MAX], want[PATH_MAX + 32];
     FILE *file;
@@ -273,7 +277,7 @@ static bool smbd_is_ours(const struct smb_gateway *g, pid_t pid)
     len = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[len] = '\0';
-    if (strstr(text, "smbd") == NULL)
+    if (strstr(text, program) == NULL)
         return false;
     for (const char *p = text; p < text + len; p += strlen(p) + 1) {
         const char *value = strchr(p, '=');
@@ -293,7 +297,7 @@ pid_t smb_pid(const struct smb_gateway *g)
         file_read_text(path, text, sizeof(text), NULL) < 0)
         return 0;
     pid = strtol(text, NULL, 10);
-    return pid > 0 && smbd_is_ours(g, (pid_t)pid) ? (pid_t)pid : 0;
+    return pid > 0 && is_ours(g, (pid_t)pid, "smbd") ? (pid_t)pid : 0;
 }
 
 /* Tells whether a socket can be bound to an address and the port. */
@@ -357,6 +361,26 @@ static int smbd_end(const struct smb_gateway *g, struct err *err)
     return 0;
 }
 
+/* Ends the server of RPCs that smbd has started for itself, which outlives it. */
+static void rpc_server_end(const struct smb_gateway *g)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *e;
+
+    while (proc != NULL && (e = readdir(proc)) != NULL) {
+        pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+        int fd = pid <= 0 || !is_ours(g, pid, RPC_SERVER) ? -1 : pidfd_open(pid, 0);
+
+        if (fd < 0)
+            continue;
+        if (is_ours(g, pid, RPC_SERVER)) /* still the process that was opened */
+            pidfd_send_signal(fd, SIGTERM, NULL, 0);
+        close(fd);
+    }
+    if (proc != NULL)
+        closedir(proc);
+}
+
 /* ---- systemd ---- */
 
 bool smb_has_systemd(const struct smb_gateway *g)
@@ -411,6 +435,8 @@ int smb_remove(const struct smb_gateway *g, struct err *err)
 
     if (rc == 0)
         rc = smbd_end(g, err);
+    if (rc == 0)
+        rpc_server_end(g);
     if (rc == 0 && has_unit) {
         unlink(unit_path);
         rc = systemctl((char *[]){ reload, NULL }, err);

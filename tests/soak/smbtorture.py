@@ -18,6 +18,8 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "tools"))
+from samba import end_samba  # noqa: E402
 USER, PASSWORD = "daemon", "torture"  # not root, who may do everything
 SUITE_MAX_S = 600
 # Suites that are left out, each with its reason.
@@ -52,7 +54,7 @@ class Server:
         with open(log, "ab") as out:
             self.p = subprocess.Popen(["smbd", "--foreground", "--no-process-group", "--configfile=" + conf],
                                       stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
-        self.port = port
+        self.conf, self.port = conf, port
         end = time.monotonic() + 30
         while not listening(port):
             if self.p.poll() is not None or time.monotonic() > end:
@@ -62,6 +64,7 @@ class Server:
     def end(self):
         self.p.send_signal(signal.SIGTERM)
         self.p.wait(30)
+        end_samba(self.conf)
 
 
 def run_suite(server, suite, log):

@@ -13,6 +13,7 @@ import pytest
 
 from conftest import cannot_mount, pattern, rozo, shared, wait_for
 from ports import free_port
+from samba import end_samba, samba_processes
 from smb2_client import CONFLICT, NOT_GRANTED, SHARED, Smb2, status_of
 from users import let_others_in
 
@@ -85,6 +86,7 @@ class Gateway:
                 os.killpg(self.p.pid, signal.SIGKILL)  # a session of its own
                 self.p.wait()
         self.p = None
+        end_samba(self.dir + "/smb.conf")
 
     def client(self, *commands, user=USER, check=True, share="main"):
         """Has smbclient run the commands; returns its output, which begins with the share's name."""
@@ -349,6 +351,7 @@ def test_gateway_is_shown_told_and_removed(cluster, scratch):
         g.client("put %s/clip clip" % scratch, share="second")
         rozo("gateway", "remove", "smb", "--dir", g.dir)
         assert g.p.wait(5) is not None and get(c.mnts[1] + "/clip") == b"frames"
+        wait_for(lambda: samba_processes(g.dir + "/smb.conf") == [], "all that smbd has started to end")
         assert os.path.exists(g.dir + "/private/passdb.tdb")
     finally:
         g.end()

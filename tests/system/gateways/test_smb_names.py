@@ -11,6 +11,7 @@ import pytest
 from conftest import cannot_mount, wait_for
 from mounts import alone, end, mount
 from ports import free_port
+from samba import end_samba
 from users import let_others_in
 
 PROGRAMS = [p for p in ("smbd", "smbclient") if shutil.which(p, path="/usr/sbin:/usr/bin") is None]
@@ -95,6 +96,7 @@ class Smbd:
     def end(self):
         self.p.send_signal(signal.SIGTERM)
         self.p.wait(timeout=30)
+        end_samba(self.dir + "/smb.conf")
 
 
 @contextlib.contextmanager
