@@ -89,6 +89,14 @@ bool mountinfo_find(const char *text, const char *path, char *type, size_t type_
     return found;
 }
 
+bool mount_is_of_export(const struct mount_entry *m, const char *export_name)
+{
+    const char *at = strrchr(m->source, '/'); /* HOST:PORT/EXPORT */
+
+    return strcmp(m->type, ROZO_MOUNT_TYPE) == 0 && at != NULL &&
+           strcmp(at + 1, export_name) == 0;
+}
+
 char *mountinfo_read(struct err *err)
 {
     FILE *file = fopen("/proc/self/mountinfo", "re");

@@ -13,6 +13,8 @@
 #include "deploy/cli/deadline.h"
 #include "deploy/cli/progress.h"
 
+#define ROZO_MOUNT_TYPE "fuse.rozomount"
+
 /* A line of mountinfo. */
 struct mount_entry {
     char path[PATH_MAX];
@@ -25,6 +27,8 @@ struct mount_entry {
  * are skipped. Returns false at the end. A later mount covers an earlier one of its path.
  */
 bool mountinfo_next(const char **text, struct mount_entry *out);
+/** Returns whether it is a mount of this export of rozo. */
+bool mount_is_of_export(const struct mount_entry *m, const char *export_name);
 /** Returns the mounts of this machine as text, to be freed; NULL with err set. */
 char *mountinfo_read(struct err *err);
 /**

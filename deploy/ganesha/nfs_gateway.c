@@ -16,8 +16,6 @@
 #include "deploy/cli/mounts.h"
 #include "deploy/cli/text_table.h"
 
-#define MOUNT_TYPE "fuse.rozomount"
-
 enum { SETTINGS_MAX = 1 << 20 };
 
 const char *nfs_dir(const char *dir)
@@ -210,13 +208,6 @@ static int mount_ask(const char *path, const char *name, char *out, size_t size,
     return 0;
 }
 
-static bool mount_is_of(const struct mount_entry *m, const char *name)
-{
-    const char *at = strrchr(m->source, '/'); /* HOST:PORT/EXPORT */
-
-    return strcmp(m->type, MOUNT_TYPE) == 0 && at != NULL && strcmp(at + 1, name) == 0;
-}
-
 /* Counts the mounts of an export, or checks the one at `wanted`; out takes the last. */
 static unsigned mounts_count(const char *text, const char *name, const char *wanted,
                              char out[PATH_MAX])
@@ -227,12 +218,13 @@ static unsigned mounts_count(const char *text, const char *name, const char *wan
     unsigned n = 0;
 
     while (mountinfo_next(&at, &m)) {
-        if (!mount_is_of(&m, name) || (wanted[0] != '\0' && strcmp(m.path, wanted) != 0))
+        if (!mount_is_of_export(&m, name) ||
+            (wanted[0] != '\0' && strcmp(m.path, wanted) != 0))
             continue;
         if (n != 0 && strcmp(out, m.path) == 0)
             continue;
         if (!mountinfo_find(text, m.path, type, sizeof(type)) ||
-            strcmp(type, MOUNT_TYPE) != 0)
+            strcmp(type, ROZO_MOUNT_TYPE) != 0)
             continue; /* hidden below another mount */
         strcpy(out, m.path);
         n++;
@@ -278,7 +270,7 @@ int nfs_export_check(const struct nfs_export *e, struct err *err)
 
     if (rc < 0)
         return rc;
-    if (rc == 0 || strcmp(type, MOUNT_TYPE) != 0)
+    if (rc == 0 || strcmp(type, ROZO_MOUNT_TYPE) != 0)
         return err_set(err, -ENOENT, "%s is not mounted at %s", e->name, e->mount);
     rc = mount_ask(e->mount, "rozo.fsid", found, sizeof(found), err);
     if (rc == 0 && strcmp(found, e->fsid) != 0)

@@ -459,7 +459,7 @@ static bool share_is_mounted(const struct smb_share *s)
     char type[64] = "";
 
     return mount_find(s->mount, type, sizeof(type), NULL) == 1 &&
-           strcmp(type, "fuse.rozomount") == 0;
+           strcmp(type, ROZO_MOUNT_TYPE) == 0;
 }
 
 json_t *smb_status_json(const char *dir)

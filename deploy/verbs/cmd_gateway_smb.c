@@ -27,26 +27,7 @@ struct smb_args {
     bool exclusive;
 };
 
-#define OPTION_DIR                                          \
-    {                                                       \
-        "dir", 0, "DIR", "its folder, instead of " SMB_DIR, \
-            ARGS_TEXT(struct smb_args, dir)                 \
-    }
-#define OPTION_SHARE(text)                                          \
-    {                                                               \
-        "share", 0, "NAME", text, ARGS_TEXT(struct smb_args, share) \
-    }
-
 /* ---- the mount ---- */
-
-/* Tells whether a mount is one of the export: its source is "HOST:PORT/EXPORT". */
-static bool mount_is_of(const struct mount_entry *m, const char *export_name)
-{
-    const char *at = strrchr(m->source, '/');
-
-    return strcmp(m->type, "fuse.rozomount") == 0 && at != NULL &&
-           strcmp(at + 1, export_name) == 0;
-}
 
 /* Tells whether openings of files move no access times. */
 static bool mount_has_noatime(const struct mount_entry *m)
@@ -88,7 +69,7 @@ static int mount_search(const struct smb_args *args, char out[PATH_MAX], bool *n
     while (rc == 0 && mountinfo_next(&at, m)) {
         if (args->mount != NULL && strcmp(m->path, wanted) == 0)
             n = 0; /* covers what was mounted there before */
-        if (!mount_is_of(m, args->export_name) ||
+        if (!mount_is_of_export(m, args->export_name) ||
             (args->mount != NULL && strcmp(m->path, wanted) != 0))
             continue;
         n++;
@@ -300,7 +281,8 @@ static void smb_args_check(struct argp_state *state, void *arg)
 int cmd_gateway_smb(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
-        OPTION_SHARE("the name that clients see; default: that of the export"),
+        { "share", 0, "NAME", "the name that clients see; default: that of the export",
+          ARGS_TEXT(struct smb_args, share) },
         { "users", 0, "USER,@GROUP,...",
           "who may connect; default: every user with a password of Samba",
           ARGS_TEXT(struct smb_args, users) },
@@ -320,7 +302,8 @@ int cmd_gateway_smb(struct cli *cli, int argc, char **argv)
           ARGS_TEXT(struct smb_args, listen) },
         { "port", 0, "PORT", "instead of 445",
           ARGS_NUMBER(struct smb_args, port, 1, 65535) },
-        OPTION_DIR,
+        { "dir", 0, "DIR", "its folder, instead of " SMB_DIR,
+          ARGS_TEXT(struct smb_args, dir) },
         { NULL, 0, "EXPORT", NULL, ARGS_TEXT(struct smb_args, export_name) },
         { 0 },
     };

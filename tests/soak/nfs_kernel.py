@@ -32,7 +32,7 @@ VERSIONS = ("3", "4.0", "4.1", "4.2")
 MODULES = ("fs/nfs", "fs/lockd", "fs/nfs_common", "fs/netfs", "fs/fscache", "net/sunrpc", "net/core",
            "net/dns_resolver", "drivers/virtio", "crypto", "drivers/net/virtio_net.ko", "drivers/net/net_failover.ko")
 GUEST_MAX_S = 1500
-# What each version must say, in this order, and what the host does at some of them.
+# Each version must say these in this order; at some of them the host does something.
 STEPS = ("a tree is copied and compared", "8 MiB are read back", "rename, link, chmod", "100 names",
          "an open file outlives unlink", "the tree is removed", "READY restart",
          "writes go on over kill -9 of the gateway", "READY move", "an open file is read after the move",

@@ -367,7 +367,7 @@ def test_no_bytes_of_a_dead_mount_are_served(gateways):
     a.start()
     assert a.v3().read(f) == (NFS_OK, b"new")
     assert "runs" in a.status()
-    # What rozo runs ends with rozo.
+    # ganesha.nfsd ends with the rozo that runs it.
     with open("/proc/%d/task/%d/children" % ((a.inner_pid(),) * 2)) as children:
         pids = [int(p) for p in children.read().split()]
     run = [p for p in pids if os.readlink("/proc/%d/exe" % p).endswith("/rozo")]

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %
 
 USER, OTHER, PASSWORD = "root", "daemon", "secret-1"
 NFC, NFD = "\u00e9t\u00e9.mov", "e\u0301te\u0301.mov"  # one name to a reader, two to rozo
-# What a Mac sends for characters that Windows forbids, and what they are on Linux.
+# Characters that Windows forbids: as a Mac sends them, and as they are on Linux.
 MAC = {"\uf022": ":", "\uf025": "?", "\uf020": '"', "\uf021": "*", "\uf027": "|", "\uf009": "\t"}
 NAMES = ["n" * 255, "\u00fc" * 127, "\U0001F3AC" * 63, NFC, NFD, " lead", ".dot", "a%b$c&d'e", "[z]{y}", "x,y=z+1",
          "take \uf022 1 \uf025 \uf021 \uf020", "tab\uf009\uf027"]
@@ -219,7 +219,7 @@ def test_nt_acls_hold_at_both_gateways_and_survive_a_copy(two_gateways, scratch)
     subprocess.run(["cp", "-a", c.mnt + "/acls", c.mnts[1] + "/copy"], check=True)
     assert acl_lines(two.acl("copy/closed")) == told
     assert "NT_STATUS_ACCESS_DENIED" in one.client("get copy/closed %s/x" % scratch, user=OTHER, check=False)
-    # What a program does to the mode counts.
+    # A mode that a program sets counts.
     os.chmod(c.mnt + "/copy/closed", 0o604)
     assert not any(":DENIED" in line for line in acl_lines(two.acl("copy/closed")))
     # A folder hands its entries down.
