@@ -39,6 +39,8 @@ import time
 
 import pytest
 
+import kernel_caches
+
 pytest.register_assert_rewrite("agents", "daemons", "files", "fsx2", "histories", "mounts", "nfsclient", "nfsgateway",
                                  "programs", "users")
 
@@ -343,9 +345,7 @@ class Cluster:
 
     def drop_caches(self):
         """Makes the kernel drop clean pages, entries and attributes of all file systems."""
-        os.sync()
-        with open("/proc/sys/vm/drop_caches", "w") as f:
-            f.write("3\n")
+        kernel_caches.drop()
 
     # ---- end ----
 
