@@ -53,6 +53,7 @@ TEST_PACKAGES=(
     nfs-ganesha-vfs # brings rpcbind and nfs-common
     libnfs-utils
     libnfs13
+    runc # tests/system/processes/test_container.py
 )
 # The fuzz preset. Other builds replay the corpus and want none of it.
 FUZZ_PACKAGES=(

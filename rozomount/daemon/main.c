@@ -20,6 +20,7 @@
 #include "common/base/log.h"
 #include "common/system/fds.h"
 #include "common/system/systemd.h"
+#include "rozomount/daemon/fuse_access.h"
 #include "rozomount/daemon/mount_run.h"
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/handle.h"
@@ -33,7 +34,8 @@
 #include "rozomount/options/xalloc.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
-enum { LINKS_MIN = 96 }; /* descriptors of loops, and of links to a small cluster */
+enum { SIGNAL_STATUS = 128 }; /* plus the signal: exit status, as of shells */
+enum { LINKS_MIN = 96 };      /* descriptors of loops, and of links to a small cluster */
 /* bytes; set, because the C library would raise it */
 enum { OWN_PAGES_FROM = 128 << 10 };
 
@@ -123,6 +125,25 @@ static void daemon_let_go(void)
 }
 
 /* ---- running ---- */
+
+static void end_by_signal(int sig)
+{
+    _exit(SIGNAL_STATUS + sig);
+}
+
+/*
+ * Lets signals end the first process of a container, too, before there is a mount: the
+ * kernel drops those for which such a process has no handler.
+ */
+static void catch_signals_as_init(void)
+{
+    struct sigaction action = { .sa_handler = end_by_signal };
+
+    if (getpid() != 1)
+        return;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
 
 static int write_pid_file(const char *path, struct err *err)
 {
@@ -228,6 +249,8 @@ static int mount_as_told(struct options *opt)
     int rc = options_check_mountpoint(opt, &err);
 
     if (rc == 0)
+        rc = fuse_access_check(&err);
+    if (rc == 0)
         rc = fds_claim("rozomount", FDS_PROCESS + LINKS_MIN, NULL, 0, &err);
     if (rc == 0 && opt->run == RUN_BACKGROUND)
         rc = daemon_fork(&report, &err);
@@ -262,6 +285,7 @@ int main(int argc, char **argv)
     log_init("rozomount");
     log_set_level(opt.log_level);
     signal(SIGPIPE, SIG_IGN);
+    catch_signals_as_init();
     /* freed blocks of this size go back at once */
     mallopt(M_MMAP_THRESHOLD, OWN_PAGES_FROM);
     if (rc != 0) {

@@ -457,7 +457,9 @@ static int mount_kernel(struct mount *m, struct err *err)
         return err_set(err, -EINVAL, "libfuse refuses the options \"%s\"", text);
     if (fuse_session_mount(loop->se, opt->mountpoint) != 0)
         return err_set(err, -EIO,
-                       "mount on %s failed: check that /dev/fuse exists and may be used",
+                       "mount on %s failed; the line above says why. In a container a "
+                       "profile of AppArmor, SELinux or seccomp may forbid it: see "
+                       "docs/CONTAINERS.md",
                        opt->mountpoint);
     loop->fd = fuse_session_fd(loop->se);
     if (fuse_session_custom_io(loop->se, &clone_io, loop->fd) != 0)
@@ -548,7 +550,13 @@ static void mount_set_read_ahead(const struct mount *m)
 
     snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", m->at.dev_major,
              m->at.dev_minor);
-    f = m->is_listed ? fopen(path, "we") : NULL;
+    if (!m->is_listed)
+        return;
+    f = fopen(path, "we");
+    if (f == NULL && errno == EROFS)
+        log_warn("%s: read-only, so sequential reads may be slower. In a container: see "
+                 "docs/CONTAINERS.md",
+                 path);
     if (f == NULL)
         return;
     fprintf(f, "%d", READ_AHEAD_KB);
@@ -990,8 +998,8 @@ static void unmount_busy(struct mount *m)
 }
 
 /*
- * Syncs a mount in use that no path leads to any more: only sync(2) reaches its pages,
- * and that may wait for any other file system of the machine.
+ * Syncs a mount in use that no path of ours leads to any more: only sync(2) reaches its
+ * pages, and that may wait for any other file system of the machine.
  */
 static void *syncer_run(void *arg)
 {
@@ -1005,7 +1013,8 @@ static void sync_unreachable(struct mount *m)
     struct timespec until;
     pthread_t syncer;
 
-    log_warn("%s: unmounted, but some files are still in use; writing them out",
+    log_warn("%s: unmounted, but some files, or copies of the mount in other mount "
+             "namespaces, are still in use; writing out data",
              m->opt->mountpoint);
     if (pthread_create(&syncer, NULL, syncer_run, NULL) != 0)
         return;
@@ -1024,6 +1033,8 @@ static void *unmounter_run(void *arg)
         sync_unreachable(m);
     else if (mountpoint_unmount(m->opt->mountpoint, false) != 0)
         unmount_busy(m);
+    else if (!device_is_severed(m->loops[0].fd)) /* other namespaces have it */
+        sync_unreachable(m);
     mount_stop(m);
     return NULL;
 }

@@ -26,6 +26,7 @@ Runs each part once; those that search at random share N hours (default 4).
   programs    git, sqlite, fio, builds and trees of this machine, at full size
   streams     an editing room: no frame is late while storages are killed, hung, slow and rebuilt and exportd restarts
   gateways    smbtorture on rozo and on ext4, both profiles, three runs (needs Debian's samba-testsuite)
+  containers  the image and the command line of docs/CONTAINERS.md (needs podman, runc and debootstrap)
   units       all unit tests, with all seeds of those that search at random
   loaded      every system test 20 times while two busy loops run beside it
 
@@ -39,7 +40,9 @@ while [ $# -gt 0 ]; do
     case $1 in
     --hours) hours=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
-    simulator | storms | metas | coherence | programs | streams | gateways | units | loaded) parts+=("$1") ;;
+    simulator | storms | metas | coherence | programs | streams | gateways | containers | units | loaded)
+        parts+=("$1")
+        ;;
     *)
         printf 'soak: there is no option or part "%s"; see %s --help\n' "$1" "$0" >&2
         exit 2
@@ -48,7 +51,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [[ $hours =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence gateways metas streams loaded storms simulator)
+[ ${#parts[@]} -gt 0 ] || parts=(units programs coherence gateways containers metas streams loaded storms simulator)
 [ -x build/release/bin/rozo ] || { echo "soak: build the preset \"release\" first" >&2; exit 1; }
 
 n_searches=0 # parts that run as long as their share of time
@@ -106,6 +109,11 @@ part_streams()
 part_gateways()
 {
     tests/soak/smbtorture.py --at-once --logs "$failed_dir/smbtorture"
+}
+
+part_containers()
+{
+    tests/soak/container_line.py
 }
 
 part_units()

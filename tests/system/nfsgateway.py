@@ -12,7 +12,7 @@ import socket
 import subprocess
 
 from conftest import ROZO, rozo, wait_for
-from nfsclient import Nfs3, Nfs4, Nlm
+from nfsclient import Nfs3, Nfs4, Nfs4Owner, Nlm
 from mounts import alone
 
 CLONE_NEWNET = 0x40000000
@@ -124,6 +124,10 @@ class Gateway:
     def v4(self):
         with self.net():
             return Nfs4(2049)
+
+    def owner(self, name):
+        with self.net():
+            return Nfs4Owner(2049, name)
 
     def nlm(self, owner):
         with self.net():

@@ -16,7 +16,7 @@ import time
 import pytest
 
 from conftest import cannot_mount, pattern, rozo, wait_for
-from nfsclient import NFS_NOENT, NFS_OK, NFS_STALE, NLM_DENIED, NLM_GRANTED
+from nfsclient import NFS4_GRACE, NFS4_NO_GRACE, NFS_NOENT, NFS_OK, NFS_STALE, NLM_DENIED, NLM_GRANTED
 from nfsgateway import F_ULOCK, Gateway, LibNfs, v4_can_lock
 
 NEEDED = ("ganesha.nfsd", "rpcbind", "rpc.statd", "nfs-cp", "nfs-ls", "nfs-cat")
@@ -323,6 +323,29 @@ def test_locks_wait_for_the_time_of_grace(gateways):
     assert status == 4 or time.monotonic() > start + 4, "NLM4_DENIED_GRACE_PERIOD is 4, and not %d" % status
     get_granted(lambda: two.lock(f), "a lock after the time of grace")
     assert time.monotonic() - start >= 3
+
+
+def test_claims_are_granted_only_where_the_state_is(gateways):
+    """A gateway that runs refuses claims of clients that come from another one. One that starts with the state of the
+    other, over a mount of its own and on a host of another name, grants them, and no other client's."""
+    c, a, b = gateways(grace=10)
+    put(c.mnt + "/f", b"x")
+    n = a.v4()
+    top, f = n.lookup("main")[1], n.lookup("main", "f")[1]
+    one = a.owner("one")
+    wait_for(lambda: one.open(top, "f") == NFS_OK, "the file to be opened", 60)
+    b.wait_grace()
+    assert b.owner("one").claim(f) == NFS4_NO_GRACE
+    a.kill()
+    b.kill()
+    rozo("gateway", "nfs", "main", "--mount", c.mnts[1], "--squash", "none", "--grace", 10, *a.dirs)
+    clients = os.path.join(a.dirs[1], "v4recov")
+    os.rename(os.path.join(clients, os.uname().nodename), os.path.join(clients, "other"))
+    a.server = ["unshare", "--uts", "sh", "-c", 'hostname other && exec "$@"', "sh", *a.server]
+    a.start()
+    assert a.owner("two").open(top, "f") == NFS4_GRACE
+    assert a.owner("two").claim(f) == NFS4_NO_GRACE
+    assert a.owner("one").claim(f) == NFS_OK
 
 
 # ---- faults ----

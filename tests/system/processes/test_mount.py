@@ -82,6 +82,34 @@ def test_a_lazy_unmount_ends_with_the_last_close(cluster, scratch):
     assert get(c.mnt + "/a") == b"x" * 100000
 
 
+COPY = """import mmap, sys, time
+with open(sys.argv[1], "r+b") as f:
+    m = mmap.mmap(f.fileno(), 0)
+m[4096:4100] = b"here"
+print("changed", flush=True)
+time.sleep(1000)"""
+
+
+def test_sigterm_stores_pages_of_a_copy_in_another_mount_namespace(cluster, scratch):
+    """Such as a container has: the mount is not busy, and umount leaves the kernel's pages alone since the copy
+    lives on."""
+    c = cluster(layout=0)
+    mnt = scratch + "/m"
+    p = mount(c, mnt)
+    let_go(put_open(mnt + "/mapped", bytes(1 << 20)))
+    copy = subprocess.Popen(["unshare", "--mount", sys.executable, "-c", COPY, mnt + "/mapped"],
+                            stdout=subprocess.PIPE, text=True)
+    try:
+        assert copy.stdout.readline() == "changed\n"
+        p.send_signal(signal.SIGTERM)
+        status, err = end(p)
+        assert get(c.mnt + "/mapped")[4096:4100] == b"here"
+        assert status == 0 and "copies of the mount in other mount namespaces" in err, err
+    finally:
+        copy.kill()
+        copy.wait()
+
+
 def test_sigterm_leaves_a_newer_mount_alone(cluster, scratch):
     """After a lazy unmount another one is mounted there: rozomount must not unmount it."""
     c = cluster(layout=0)
