@@ -226,8 +226,10 @@ static int answer_removed(struct md_op *op, const struct inode *in, uint64_t mov
 
     if (in->ino != 0 && in->nlink == 0 && !export_is_open(op->export, in->ino)) {
         attr_fill(op, in, &attr);
-        if (!export_needs(op->export, in->ino))
+        if (!export_needs(op->export, in->ino)) {
             tokens_inode_gone(&op->export->tokens, in->ino);
+            tokens_inode_gone(&op->export->tokens, token_of_locks(in->ino));
+        }
     } else if (in->ino != 0) {
         attr_give(op, in, TOKEN_SHARED, &attr);
     }

@@ -196,6 +196,21 @@ void fuse_op_changes_xattrs(struct fuse_op *op, uint64_t ino)
     token_cache_xattrs_change(op->loop->mount->tokens, ino, true);
 }
 
+void fuse_op_changes_locks(struct fuse_op *op, uint64_t ino)
+{
+    if (op->locks_of == 0)
+        lock_table_call_begins(op->loop->mount->lock_table, ino);
+    assert(op->locks_of == 0 || op->locks_of == ino);
+    op->locks_of = ino;
+}
+
+static void op_locks_changed(struct fuse_op *op)
+{
+    if (op->locks_of != 0)
+        lock_table_call_ends(op->loop->mount->lock_table, op->locks_of);
+    op->locks_of = 0;
+}
+
 static void op_xattrs_changed(struct fuse_op *op)
 {
     if (op->xattrs_of != 0)
@@ -211,6 +226,7 @@ enum step_end fuse_op_finish(struct fuse_op *op)
     fuse_op_token_done(op);
     fuse_op_rename_over(op);
     op_xattrs_changed(op);
+    op_locks_changed(op);
     if (node != NULL) {
         assert(mount_owner(op->loop->mount, node->ino) == op->loop);
         op->node = NULL;
