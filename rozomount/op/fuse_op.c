@@ -189,6 +189,21 @@ enum step_end fuse_op_goto_owner(struct fuse_op *op)
 
 /* ---- the end ---- */
 
+void fuse_op_keep_xattrs(struct fuse_op *op, uint64_t ino, const Rozo__XattrSet *set,
+                         uint64_t grant)
+{
+    struct all_xattrs all = { .n = (unsigned)set->n_names };
+
+    for (unsigned i = 0; i < all.n; i++) {
+        all.names[i] =
+            (struct listed_name){ (const char *)set->names[i].data, set->names[i].len };
+        all.values[i] =
+            (struct cached_xattr){ true, set->values[i].len, set->values[i].data };
+    }
+    token_cache_keep_all_xattrs(op->loop->mount->tokens, ino, &all, grant,
+                                op->changes.entry);
+}
+
 void fuse_op_changes_xattrs(struct fuse_op *op, uint64_t ino)
 {
     assert(op->xattrs_of == 0);

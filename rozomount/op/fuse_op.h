@@ -223,6 +223,12 @@ enum step_end fuse_op_ask(struct fuse_op *op, uint16_t code, const ProtobufCMess
  */
 uint64_t fuse_op_note_change(struct fuse_op *op, uint64_t ino);
 /**
+ * Keeps all extended attributes of an inode, which came with this grant. Called with the
+ * token lock.
+ */
+void fuse_op_keep_xattrs(struct fuse_op *op, uint64_t ino, const Rozo__XattrSet *set,
+                         uint64_t grant);
+/**
  * Notes that the next request of op may change xattrs of the inode. Until its answer,
  * nothing is known of them.
  */
