@@ -114,6 +114,13 @@ int cli_finish(const struct cli *cli)
     return CLI_DONE;
 }
 
+void cli_names_arg(struct argp_state *state, char *text, void *to)
+{
+    if (strcmp(text, "posix") != 0 && strcmp(text, "fold") != 0)
+        argp_error(state, "--names is posix or fold, not '%s'", text);
+    *(bool *)to = text[0] == 'f';
+}
+
 void cli_block_arg(struct argp_state *state, char *text, void *to)
 {
     if (strcmp(text, "4096") != 0 && strcmp(text, "8192") != 0)

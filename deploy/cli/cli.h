@@ -58,6 +58,10 @@ int cli_finish(const struct cli *cli);
 /** Parses the bytes of a block, 4096 or 8192, into an unsigned. An args_take_fn. */
 void cli_block_arg(struct argp_state *state, char *text, void *to);
 
+/** Parses the rules of an export's names, posix or fold, into a bool: fold. An
+ * args_take_fn. */
+void cli_names_arg(struct argp_state *state, char *text, void *to);
+
 /* Addresses of one storage, as the user named them. */
 struct cli_addresses {
     char *all[16]; /* borrowed from argv */

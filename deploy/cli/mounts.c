@@ -89,12 +89,30 @@ bool mountinfo_find(const char *text, const char *path, char *type, size_t type_
     return found;
 }
 
-bool mount_is_of_export(const struct mount_entry *m, const char *export_name)
+static bool is_of_export(const struct mount_entry *m, const char *export_name)
 {
     const char *at = strrchr(m->source, '/'); /* HOST:PORT/EXPORT */
 
     return strcmp(m->type, ROZO_MOUNT_TYPE) == 0 && at != NULL &&
            strcmp(at + 1, export_name) == 0;
+}
+
+unsigned mounts_count(const char *text, const char *export_name, const char *path,
+                      struct mount_entry *last)
+{
+    struct mount_entry m;
+    char type[sizeof(m.type)];
+    unsigned n = 0;
+
+    while (mountinfo_next(&text, &m)) {
+        if (!is_of_export(&m, export_name) ||
+            (path[0] != '\0' && strcmp(m.path, path) != 0) ||
+            mountinfo_find(text, m.path, type, sizeof(type)))
+            continue;
+        *last = m;
+        n++;
+    }
+    return n;
 }
 
 char *mountinfo_read(struct err *err)

@@ -27,8 +27,12 @@ struct mount_entry {
  * are skipped. Returns false at the end. A later mount covers an earlier one of its path.
  */
 bool mountinfo_next(const char **text, struct mount_entry *out);
-/** Returns whether it is a mount of this export of rozo. */
-bool mount_is_of_export(const struct mount_entry *m, const char *export_name);
+/**
+ * Counts the mounts of an export of rozo in the text of a /proc/PID/mountinfo that no
+ * later mount covers. path (absolute): only the one there; "": all. *last: one of them.
+ */
+unsigned mounts_count(const char *text, const char *export_name, const char *path,
+                      struct mount_entry *last);
 /** Returns the mounts of this machine as text, to be freed; NULL with err set. */
 char *mountinfo_read(struct err *err);
 /**

@@ -395,30 +395,51 @@ int admin_stream_list(struct admin *a, struct progress *progress,
     return rc;
 }
 
-int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
-                 struct progress *progress, Rozo__AdInodesResp **out, struct err *err)
+/* Asks a question about metadata, again while exportd serves others. *out is NULL after a
+ * failure. */
+static int admin_ask(struct admin *a, uint16_t op, const ProtobufCMessage *question,
+                     const ProtobufCMessageDescriptor *descriptor,
+                     struct progress *progress, ProtobufCMessage **out, struct err *err)
 {
     uint64_t end_ms = clock_ms() + BUSY_MAX_MS;
-    ProtobufCMessage *answer;
     uint16_t status;
     int rc;
 
     for (;;) {
-        rc = admin_call(a, ROZO__OP__AD_INODES, &question->base,
-                        &rozo__ad_inodes_resp__descriptor, progress, &status, &answer,
-                        err);
+        rc = admin_call(a, op, question, descriptor, progress, &status, out, err);
         if (rc != 0)
             return rc;
         if (status != ROZO__STATUS__BUSY || clock_ms() >= end_ms || interrupt_came())
             break;
-        protobuf_c_message_free_unpacked(answer, NULL);
+        protobuf_c_message_free_unpacked(*out, NULL);
         interrupt_pause_ms(BUSY_PAUSE_MS);
     }
-    *out = (Rozo__AdInodesResp *)answer;
     rc = status_tell(a, status, NULL, err);
     if (rc != 0) {
-        rozo__ad_inodes_resp__free_unpacked(*out, NULL);
+        protobuf_c_message_free_unpacked(*out, NULL);
         *out = NULL;
     }
+    return rc;
+}
+
+int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
+                 struct progress *progress, Rozo__AdInodesResp **out, struct err *err)
+{
+    ProtobufCMessage *answer = NULL;
+    int rc = admin_ask(a, ROZO__OP__AD_INODES, &question->base,
+                       &rozo__ad_inodes_resp__descriptor, progress, &answer, err);
+
+    *out = (Rozo__AdInodesResp *)answer;
+    return rc;
+}
+
+int admin_names(struct admin *a, const Rozo__AdNamesReq *question,
+                struct progress *progress, Rozo__AdNamesResp **out, struct err *err)
+{
+    ProtobufCMessage *answer = NULL;
+    int rc = admin_ask(a, ROZO__OP__AD_NAMES, &question->base,
+                       &rozo__ad_names_resp__descriptor, progress, &answer, err);
+
+    *out = (Rozo__AdNamesResp *)answer;
     return rc;
 }

@@ -62,5 +62,8 @@ int admin_stream_list(struct admin *a, struct progress *progress,
                       Rozo__AdStreamListResp **out, struct err *err);
 int admin_inodes(struct admin *a, const Rozo__AdInodesReq *question,
                  struct progress *progress, Rozo__AdInodesResp **out, struct err *err);
+/** -ENOSYS: exportd is of a build that does not know the request. */
+int admin_names(struct admin *a, const Rozo__AdNamesReq *question,
+                struct progress *progress, Rozo__AdNamesResp **out, struct err *err);
 
 #endif

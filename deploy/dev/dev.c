@@ -153,6 +153,7 @@ static int plan_make(struct dev_plan *plan, const struct dev_wish *wish, struct 
     plan->n_metas = (wish->n_metas != 0 ? wish->n_metas : 1) + wish->has_witness;
     plan->has_witness = wish->has_witness;
     plan->inline_max = wish->inline_max;
+    plan->fold = wish->fold;
     snprintf(plan->codec, sizeof(plan->codec), "%s",
              wish->codec != NULL ? wish->codec : codec_kind_name(CODEC_MOJETTE));
     snprintf(plan->log_level, sizeof(plan->log_level), "%s",
@@ -179,6 +180,8 @@ static int plan_compare(struct dev_plan *plan, const struct dev_wish *wish,
         differs = "--codec";
     else if (wish->has_inline_max && wish->inline_max != plan->inline_max)
         differs = "--inline";
+    else if (wish->has_names && wish->fold != plan->fold)
+        differs = "--names";
     else if (wish->n_links != 0 && wish->n_links != plan->n_links)
         differs = "--links";
     else if (wish->n_metas != 0 && wish->n_metas + wish->has_witness != plan->n_metas)
@@ -759,6 +762,7 @@ static int export_make(struct dev *dev, struct admin *admin,
     question.codec = dev->plan.codec;
     question.layout = dev->plan.layout;
     question.inline_max = dev->plan.inline_max;
+    question.fold = dev->plan.fold;
     rc = admin_export_create(admin, &question, &dev->progress, &answer, err);
     if (rc != 0)
         return err_wrap(err, rc, "make the export");

@@ -22,6 +22,8 @@ struct dev_wish {
     const char *codec;
     bool has_inline_max;
     unsigned inline_max;
+    bool has_names;
+    bool fold;
     unsigned n_storages;
     unsigned n_links;
     unsigned n_metas;

@@ -58,6 +58,8 @@ char *dev_plan_print(const struct dev_plan *plan)
                      (int)plan->inline_max, "log_level", plan->log_level, "links",
                      (int)plan->n_links, "exportd_port", (int)plan->meta_ports[0][0],
                      "storage_ports", storages, "mounts", mounts);
+    if (root != NULL && plan->fold)
+        json_object_set_new(root, "names", json_string("fold"));
     if (root != NULL && plan->n_metas > 1)
         json_object_set_new(root, "quorum", quorum_json(plan));
     text = root == NULL ? NULL : json_dumps(root, JSON_INDENT(2));
@@ -167,7 +169,7 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     json_t *port, *storages, *mounts, *quorum = NULL;
     json_int_t format = 0, layout, links, inline_max = 0; /* absent in older files */
-    const char *codec, *level;
+    const char *codec, *level, *names = "posix";          /* absent in older files */
     size_t codec_len, level_len;
     int created, rc = -EINVAL;
 
@@ -179,12 +181,13 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
                 (long long)format, DEV_PLAN_FORMAT);
         goto out;
     }
-    if (json_unpack_ex(
-            root, &why, 0, "{s:I, s:b, s:I, s:s%, s?I, s:s%, s:I, s:o, s:o, s:o, s?o}",
-            "format", &format, "created", &created, "layout", &layout, "codec", &codec,
-            &codec_len, "inline_max", &inline_max, "log_level", &level, &level_len,
-            "links", &links, "exportd_port", &port, "storage_ports", &storages, "mounts",
-            &mounts, "quorum", &quorum) != 0) {
+    if (json_unpack_ex(root, &why, 0,
+                       "{s:I, s:b, s:I, s:s%, s?I, s?s, s:s%, s:I, s:o, s:o, s:o, s?o}",
+                       "format", &format, "created", &created, "layout", &layout, "codec",
+                       &codec, &codec_len, "inline_max", &inline_max, "names", &names,
+                       "log_level", &level, &level_len, "links", &links, "exportd_port",
+                       &port, "storage_ports", &storages, "mounts", &mounts, "quorum",
+                       &quorum) != 0) {
         err_set(err, rc, "%s", why.text);
         goto out;
     }
@@ -193,16 +196,19 @@ int dev_plan_parse(const char *text, struct dev_plan *plan, struct err *err)
         links > DEV_LINKS_MAX || inline_max < 0 || inline_max > DEV_INLINE_MAX ||
         !text_take(codec, codec_len, plan->codec, sizeof(plan->codec)) ||
         codec_kind_by_name(plan->codec) == 0 ||
+        (strcmp(names, "posix") != 0 && strcmp(names, "fold") != 0) ||
         !text_take(level, level_len, plan->log_level, sizeof(plan->log_level)) ||
         !port_take(port, &plan->meta_ports[0][0])) {
-        err_set(err, rc,
-                "layout, codec, inline_max, log_level, links or exportd_port is out of "
-                "range");
+        err_set(
+            err, rc,
+            "layout, codec, inline_max, names, log_level, links or exportd_port is out "
+            "of range");
         goto out;
     }
     plan->layout = (unsigned)layout;
     plan->n_links = (unsigned)links;
     plan->inline_max = (unsigned)inline_max;
+    plan->fold = names[0] == 'f';
     if (parse_quorum(quorum, plan) != 0)
         err_set(err, rc,
                 "quorum: expected a birth of %d digits and ports of 2 to %d exportds",

@@ -38,6 +38,7 @@ struct dev_plan {
     unsigned layout; /* 0..2 */
     char codec[64];
     unsigned inline_max; /* for the export, 0..DEV_INLINE_MAX */
+    bool fold;           /* the export has an index of folded names */
     char log_level[16];
     unsigned n_storages; /* 1..DEV_STORAGES_MAX */
     unsigned n_links;    /* listen addresses of each storage, 1..DEV_LINKS_MAX */

@@ -208,41 +208,20 @@ static int mount_ask(const char *path, const char *name, char *out, size_t size,
     return 0;
 }
 
-/* Counts the mounts of an export, or checks the one at `wanted`; out takes the last. */
-static unsigned mounts_count(const char *text, const char *name, const char *wanted,
-                             char out[PATH_MAX])
-{
-    struct mount_entry m;
-    char type[sizeof(m.type)];
-    const char *at = text;
-    unsigned n = 0;
-
-    while (mountinfo_next(&at, &m)) {
-        if (!mount_is_of_export(&m, name) ||
-            (wanted[0] != '\0' && strcmp(m.path, wanted) != 0))
-            continue;
-        if (n != 0 && strcmp(out, m.path) == 0)
-            continue;
-        if (!mountinfo_find(text, m.path, type, sizeof(type)) ||
-            strcmp(type, ROZO_MOUNT_TYPE) != 0)
-            continue; /* hidden below another mount */
-        strcpy(out, m.path);
-        n++;
-    }
-    return n;
-}
-
 int nfs_export_locate(struct nfs_export *e, const char *name, struct err *err)
 {
     char wanted[PATH_MAX] = "", id[16];
     char *text = mountinfo_read(err);
     int rc = text == NULL ? -EIO : 0;
+    struct mount_entry m;
     unsigned n = 0;
 
     if (rc == 0 && e->mount[0] != '\0')
         rc = path_absolute(e->mount, wanted, err);
     if (rc == 0)
-        n = mounts_count(text, name, wanted, e->mount);
+        n = mounts_count(text, name, wanted, &m);
+    if (n > 0)
+        strcpy(e->mount, m.path);
     free(text);
     if (rc == 0 && n == 0)
         rc =

@@ -599,13 +599,6 @@ static bool metadata_is_replicated(const struct target_options *conn)
     return is;
 }
 
-static void names_arg(struct argp_state *state, char *text, void *to)
-{
-    if (strcmp(text, "posix") != 0 && strcmp(text, "fold") != 0)
-        argp_error(state, "--names is posix or fold, not '%s'", text);
-    *(bool *)to = text[0] == 'f';
-}
-
 /* Checks that exportd has done what it was asked for. */
 static int export_made_check(const Rozo__AdExportCreateReq *req, const Rozo__Export *e,
                              struct err *err)
@@ -644,7 +637,7 @@ int cmd_export_create(struct cli *cli, int argc, char **argv)
         { "names", 0, "posix|fold",
           "fold: exportd finds names in another case or Unicode normalisation for SMB "
           "gateways; in mounts, names differ as in posix (default posix)",
-          ARGS_CALL(struct cluster_args, fold, names_arg) },
+          ARGS_CALL(struct cluster_args, fold, cli_names_arg) },
         OPTION_JSON,
         OPTION_NAME,
         { 0 },

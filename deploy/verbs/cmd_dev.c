@@ -36,6 +36,14 @@ static void inline_arg(struct argp_state *state, char *text, void *to)
     wish->has_inline_max = true;
 }
 
+static void fold_arg(struct argp_state *state, char *text, void *to)
+{
+    struct dev_wish *wish = to;
+
+    cli_names_arg(state, text, &wish->fold);
+    wish->has_names = true;
+}
+
 static void metas_arg(struct argp_state *state, char *text, void *to)
 {
     unsigned n = (unsigned)args_number(state, "--metas", text, 1, DEV_METAS_MAX);
@@ -206,6 +214,9 @@ int cmd_dev_up(struct cli *cli, int argc, char **argv)
         { "inline", 0, "BYTES",
           "exportd keeps files of up to so many bytes, 65536 at most (default 0: none)",
           ARGS_CALL(struct dev_args, wish, inline_arg) },
+        { "names", 0, "posix|fold",
+          "fold: exportd finds names in another case or normalisation (default posix)",
+          ARGS_CALL(struct dev_args, wish, fold_arg) },
         { "storages", 0, "N",
           "how many (default 4, 8, 16 for layouts 0, 1, 2); more than there are lets it "
           "grow",

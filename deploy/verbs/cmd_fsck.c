@@ -1,9 +1,9 @@
 /*
  * cmd_fsck.c - `rozo fsck`: checks that the files exportd knows and those that storages
- * hold agree.
+ * hold agree, and exportd's names with its inodes.
  *
- * In:     AD_INODES of all exports, then ST_LIST of all storages that are up; fsck_join.c
- *         compares.
+ * In:     AD_NAMES (fsck_names.c) and AD_INODES of all exports, then ST_LIST of all
+ *         storages that are up; fsck_join.c compares.
  * Out:    all faults, by path; with --repair, requests to heal them.
  * Keeps:  reads only, unless --repair is given. Every fault is checked with exportd again
  *         before it counts, since files are created and removed meanwhile. Only files
@@ -18,7 +18,8 @@
 #include "deploy/cli/text_table.h"
 #include "deploy/client/exportd_client.h"
 #include "deploy/client/storage_clients.h"
-#include "deploy/verbs/fsck_join.h"
+#include "deploy/fsck/fsck_join.h"
+#include "deploy/fsck/fsck_names.h"
 #include "deploy/verbs/verbs.h"
 
 enum {
@@ -27,7 +28,7 @@ enum {
     FILES_A_CALL = 1024,
     ONLY_MAX = 1024,
     UNKNOWN_MAX = 100, /* printed storages that exportd does not know */
-    PRINTED_MAX = 100, /* printed findings of a kind; --json has all */
+    PRINTED_MAX = FSCK_NAMES_PRINTED_MAX, /* findings of a kind; --json has all */
     LIST_DEADLINE_MS = 20000,
     ORDER_DEADLINE_MS = 20000,
     PATHS_DEADLINE_MS = 300000,
@@ -65,6 +66,7 @@ struct fsck_run {
     struct storage_clients *fleet;
     struct fsck_storage *storages; /* owned; in the order of fleet->members */
     struct fsck join;
+    struct fsck_names names;
     struct fsck_finding *findings; /* owned */
     size_t n_findings, findings_max;
     size_t n_removed, n_ordered, n_refused; /* repair */
@@ -328,12 +330,15 @@ static bool is_unknown(const Rozo__AdInodesResp *answer, uint64_t ino)
     return false;
 }
 
-/* Decides about an ownerless file by exportd's current answer. */
-static void stray_judge(struct fsck_stray *s, const Rozo__AdInodesResp *answer)
+/* Decides about an ownerless file by exportd's current answer, and by its names: data of
+ * an inode that was lost while names lead to it are the last of the file. */
+static void stray_judge(const struct fsck_run *r, struct fsck_stray *s,
+                        const Rozo__AdInodesResp *answer)
 {
     struct file_id id;
     const Rozo__AdInodesResp__Inode *in = inode_of(answer, s->id.ino, &id);
 
+    s->named = in == NULL && fsck_names_lead_to(&r->names, s->id.export_id, s->id.ino);
     if (in != NULL && in->removed && id.generation == s->id.generation)
         s->dropped = true; /* storages are removing it */
     else if (in != NULL && id.generation == s->id.generation)
@@ -372,7 +377,7 @@ static int strays_confirm(struct fsck_run *r, size_t *from, struct err *err)
     if (rc == -ENOENT)
         return interrupted(err);
     for (size_t i = 0; i < n; i++)
-        stray_judge(&s[i], answer);
+        stray_judge(r, &s[i], answer);
     rozo__ad_inodes_resp__free_unpacked(answer, NULL);
     return interrupted(err);
 }
@@ -421,7 +426,8 @@ static void ref_fill(const struct fsck_run *r, const struct fsck_file *file,
 
 static bool stray_is_to_go(const struct fsck_run *r, const struct fsck_stray *s)
 {
-    return !s->dropped && !s->misplaced && (!s->unknown || r->args->repair_unknown);
+    return !s->dropped && !s->misplaced && !s->named &&
+           (!s->unknown || r->args->repair_unknown);
 }
 
 /* Returns the next ownerless file to remove from this storage; NULL: none. */
@@ -527,23 +533,6 @@ static int orders_give(struct fsck_run *r, bool remove, struct err *err)
 
 /* ---- output ---- */
 
-/* Writes a path, which may hold any bytes: control characters and backslashes become
- * \xNN. */
-static void path_text(const char *path, char *out, size_t size)
-{
-    size_t len = 0;
-
-    for (; *path != '\0' && len + 5 < size; path++) {
-        unsigned char c = (unsigned char)*path;
-
-        if (c < 32 || c == 127 || c == '\\')
-            len += (size_t)snprintf(out + len, size - len, "\\x%02x", c);
-        else
-            out[len++] = (char)c;
-    }
-    out[len] = '\0';
-}
-
 static const char *export_name(const struct fsck_run *r, uint32_t id)
 {
     for (size_t i = 0; i < r->asked.status->n_exports; i++) {
@@ -587,7 +576,7 @@ static void finding_print(const struct fsck_run *r, const struct fsck_finding *f
     char path[4200], list[200];
 
     if (found->path != NULL)
-        path_text(found->path, path, sizeof(path));
+        fsck_path_text(found->path, path, sizeof(path));
     else
         snprintf(path, sizeof(path), "inode %llu (%s)", (unsigned long long)file->id.ino,
                  file->orphan ? "removed, still open" : "no name was found");
@@ -613,16 +602,18 @@ static void finding_print(const struct fsck_run *r, const struct fsck_finding *f
 /* Sums for the summary. */
 struct fsck_counts {
     size_t n_lacking, n_unreadable, n_moved;
-    size_t n_orphans, n_unknown,
+    size_t n_orphans, n_unknown, n_named,
         n_misplaced; /* counted per storage: one file on three storages is three */
     uint64_t orphan_bytes, unknown_bytes;
     size_t n_unlisted, n_listed; /* storages; those lost for good are in neither */
     size_t n_few;                /* files, see candidates_of() */
+    size_t n_names;              /* faults of names */
 };
 
 static size_t n_faults(const struct fsck_counts *c)
 {
-    return c->n_lacking + c->n_moved + c->n_orphans + c->n_unknown + c->n_misplaced;
+    return c->n_lacking + c->n_moved + c->n_orphans + c->n_unknown + c->n_misplaced +
+           c->n_named + c->n_names;
 }
 
 /* Counts the storages that a file may be on, without those lost for good. */
@@ -648,7 +639,7 @@ static bool has_few(const struct fsck_run *r, const struct fsck_file *file)
 
 static struct fsck_counts count(const struct fsck_run *r)
 {
-    struct fsck_counts c = { 0 };
+    struct fsck_counts c = { .n_names = r->names.n };
 
     for (size_t i = 0; i < r->n_findings; i++) {
         if (!r->findings[i].believed)
@@ -664,6 +655,8 @@ static struct fsck_counts count(const struct fsck_run *r)
             continue;
         if (s->misplaced) {
             c.n_misplaced++;
+        } else if (s->named) {
+            c.n_named++;
         } else if (s->unknown) {
             c.n_unknown++;
             c.unknown_bytes += s->bytes;
@@ -685,24 +678,25 @@ static void strays_print(const struct fsck_run *r)
 {
     for (size_t i = 0; i < r->fleet->n; i++) {
         uint32_t id = r->fleet->members[i].st->id;
-        size_t n[3] = { 0 };
-        uint64_t bytes[3] = { 0 };
+        size_t n[4] = { 0 };
+        uint64_t bytes[4] = { 0 };
         static const char *const message[] = {
             "that no file owns",
             "of files that exportd never knew (see rozo(8), --repair-unknown)",
             "of files that should lie elsewhere",
+            "of files with a name and without an inode (not removed)",
         };
 
         for (size_t j = 0; j < r->join.n_strays; j++) {
             const struct fsck_stray *s = &r->join.strays[j];
-            unsigned kind = s->misplaced ? 2 : s->unknown ? 1 : 0;
+            unsigned kind = s->misplaced ? 2 : s->named ? 3 : s->unknown ? 1 : 0;
 
             if (s->storage != id || s->dropped)
                 continue;
             n[kind] += (size_t)__builtin_popcount(s->projections);
             bytes[kind] += s->bytes;
         }
-        for (unsigned kind = 0; kind < 3; kind++) {
+        for (unsigned kind = 0; kind < 4; kind++) {
             char text[HUMAN_BYTES_TEXT];
 
             if (n[kind] > 0)
@@ -773,6 +767,7 @@ static void print(const struct fsck_run *r, const struct fsck_counts *c)
     char bytes[HUMAN_BYTES_TEXT];
     size_t n = 0;
 
+    fsck_names_print(&r->names, r->asked.status, r->args->repair);
     for (size_t i = 0; i < r->n_findings; i++) {
         if (r->findings[i].believed && n++ < PRINTED_MAX)
             finding_print(r, &r->findings[i]);
@@ -919,10 +914,17 @@ static json_t *strays_json(const struct fsck_run *r)
                                               (json_int_t)s->projections, "bytes",
                                               (json_int_t)s->bytes, "kind",
                                               s->misplaced ? "misplaced"
+                                              : s->named   ? "named"
                                               : s->unknown ? "unknown"
                                                            : "orphan"));
     }
     return list;
+}
+
+/* Returns whether everything was looked at. */
+static bool is_whole(const struct fsck_run *r, const struct fsck_counts *c)
+{
+    return c->n_unlisted == 0 && !r->names.unchecked;
 }
 
 static json_t *run_json(const struct fsck_run *r, const struct fsck_counts *c)
@@ -937,13 +939,15 @@ static json_t *run_json(const struct fsck_run *r, const struct fsck_counts *c)
                           "error", cli_json_text(r->storages[i].message)));
     }
     return json_pack(
-        "{s:b, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "clean",
-        (int)(n_faults(c) + c->n_unlisted == 0), "whole", (int)(c->n_unlisted == 0),
-        "files", (json_int_t)r->join.n_files, "projections",
-        (json_int_t)r->join.n_projections, "bytes", (json_int_t)r->join.bytes, "lacking",
-        findings_json(r), "strays", strays_json(r), "not_looked_at", unlisted, "removed",
-        (json_int_t)r->n_removed, "being_healed", (json_int_t)r->n_ordered, "refused",
-        (json_int_t)r->n_refused, "few_candidates", few_json(r), "moved", moved_json(r));
+        "{s:b, s:b, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}",
+        "clean", (int)(n_faults(c) == 0 && is_whole(r, c)), "whole", (int)is_whole(r, c),
+        "names", (json_int_t)r->names.n_names, "names_wrong",
+        fsck_names_json(&r->names, r->asked.status), "files", (json_int_t)r->join.n_files,
+        "projections", (json_int_t)r->join.n_projections, "bytes",
+        (json_int_t)r->join.bytes, "lacking", findings_json(r), "strays", strays_json(r),
+        "not_looked_at", unlisted, "removed", (json_int_t)r->n_removed, "being_healed",
+        (json_int_t)r->n_ordered, "refused", (json_int_t)r->n_refused, "few_candidates",
+        few_json(r), "moved", moved_json(r));
 }
 
 /* ---- the verb ---- */
@@ -955,6 +959,7 @@ static int run_open(struct fsck_run *r, struct fsck_args *args, struct err *err)
     memset(r, 0, sizeof(*r));
     r->args = args;
     fsck_init(&r->join);
+    fsck_names_init(&r->names);
     rc = exportd_client_status(&args->conn, &r->asked, err);
     if (rc == 0)
         rc = storage_clients_open(r->asked.status, args->conn.key, &r->fleet, err);
@@ -970,6 +975,7 @@ static void run_close(struct fsck_run *r)
         free(r->findings[i].path);
     free(r->findings);
     fsck_free(&r->join);
+    fsck_names_free(&r->names);
     free(r->storages);
     storage_clients_close(r->fleet);
     exportd_client_close(&r->asked);
@@ -982,11 +988,18 @@ static int run(struct fsck_run *r, struct err *err)
 
     progress_start(&r->progress, n + 2);
     for (unsigned i = 0; rc == 0 && i < n; i++)
+        rc = fsck_names_check(&r->names, r->asked.admin, r->asked.status->exports[i],
+                              r->args->repair, &r->progress, err);
+    for (unsigned i = 0; rc == 0 && i < n; i++)
         rc = export_collect(r, r->asked.status->exports[i], i, err);
     if (rc == 0)
         rc = storages_collect(r, n, err);
     if (rc == 0)
         rc = all_confirm(r, n + 1, err);
+    if (rc == 0)
+        rc = fsck_names_find_paths(&r->names, r->asked.admin,
+                                   r->args->json ? SIZE_MAX : PRINTED_MAX, &r->progress,
+                                   err);
     if (rc == 0 && r->args->repair)
         rc = orders_give(r, true, err);
     if (rc == 0 && r->args->repair)
@@ -999,7 +1012,8 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = {
         { "repair", 0, NULL,
-          "remove what no file owns, and have storages heal what is missing or damaged",
+          "put right what exportd's names say of each other, remove what no file owns, "
+          "and have storages heal what is missing or damaged",
           ARGS_FLAG(struct fsck_args, repair) },
         { "repair-unknown", 0, NULL,
           "also remove what exportd never knew: not after its data were restored from a "
@@ -1011,7 +1025,8 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
     static const struct args_syntax syntax = {
         .options = options,
         .doc =
-            "Hold what exportd knows of files against what storages hold: projection "
+            "Hold exportd's names against its inodes and its indexes of names, and what "
+            "it knows of files against what storages hold: projection "
             "files that "
             "no file owns, and files that lack projections or are on other storages than "
             "exportd's data say, by path. Changes nothing "
@@ -1049,7 +1064,7 @@ int cmd_fsck(struct cli *cli, int argc, char **argv)
         print(&r, &counts);
         rc = cli_finish(cli);
     }
-    if (rc == CLI_DONE && counts.n_unlisted > 0)
+    if (rc == CLI_DONE && !is_whole(&r, &counts))
         rc = CLI_FAILED;
     if (n_faults(&counts) > 0)
         rc = FSCK_FINDINGS;

@@ -58,23 +58,18 @@ static int mount_fail(const struct smb_args *args, struct err *err)
 static int mount_search(const struct smb_args *args, char out[PATH_MAX], bool *noatime,
                         struct err *err)
 {
-    struct mount_entry *m = malloc(sizeof(*m));
     char wanted[PATH_MAX] = "", *text = mountinfo_read(err);
-    const char *at = text;
+    int rc = text == NULL ? -EIO : 0;
+    struct mount_entry m;
     unsigned n = 0;
-    int rc = text == NULL || m == NULL ? -EIO : 0;
 
     if (rc == 0 && args->mount != NULL)
         rc = path_absolute(args->mount, wanted, err);
-    while (rc == 0 && mountinfo_next(&at, m)) {
-        if (args->mount != NULL && strcmp(m->path, wanted) == 0)
-            n = 0; /* covers what was mounted there before */
-        if (!mount_is_of_export(m, args->export_name) ||
-            (args->mount != NULL && strcmp(m->path, wanted) != 0))
-            continue;
-        n++;
-        strcpy(out, m->path);
-        *noatime = mount_has_noatime(m);
+    if (rc == 0)
+        n = mounts_count(text, args->export_name, wanted, &m);
+    if (n > 0) {
+        strcpy(out, m.path);
+        *noatime = mount_has_noatime(&m);
     }
     if (rc == 0 && n == 0)
         rc = mount_fail(args, err);
@@ -88,7 +83,6 @@ static int mount_search(const struct smb_args *args, char out[PATH_MAX], bool *n
                      "letters, digits and /-_.+ only",
                      out);
     free(text);
-    free(m);
     return rc;
 }
 

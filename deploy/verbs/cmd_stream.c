@@ -55,6 +55,33 @@ static json_t *stream_json(const Rozo__Stream *s)
                      (json_int_t)s->n_late);
 }
 
+/* The parts of a verb that differ: its question, and the use of the answer. */
+struct stream_verb {
+    int (*ask)(const struct stream_args *args, struct exportd_client *asked,
+               ProtobufCMessage **answer, struct err *err);
+    int (*show)(struct cli *cli, const struct stream_args *args,
+                const ProtobufCMessage *answer);
+};
+
+static int stream_verb_run(struct cli *cli, int argc, char **argv,
+                           const struct args_syntax *syntax, const struct stream_verb *v)
+{
+    struct exportd_client asked = { 0 };
+    struct stream_args args = { 0 };
+    ProtobufCMessage *answer = NULL;
+    struct err err = { 0 };
+    int rc;
+
+    args_parse(syntax, argc, argv, &args);
+    rc = exportd_client_open(&args.conn, &asked, &err);
+    if (rc == 0)
+        rc = v->ask(&args, &asked, &answer, &err);
+    rc = rc != 0 ? cli_fail(cli, "%s", err.text) : v->show(cli, &args, answer);
+    protobuf_c_message_free_unpacked(answer, NULL);
+    exportd_client_close(&asked);
+    return rc;
+}
+
 /* Prints one reservation that was made or released. */
 static int stream_print(struct cli *cli, const struct stream_args *args,
                         const Rozo__Stream *s, const char *verb)
@@ -64,6 +91,30 @@ static int stream_print(struct cli *cli, const struct stream_args *args,
     printf("%s for %.255s: %u streams of %.63s read and %u written, %g MB/s each\n", verb,
            s->host, s->reads, s->export, s->writes, mb(s->rate));
     return cli_finish(cli);
+}
+
+static int reserve_ask(const struct stream_args *args, struct exportd_client *asked,
+                       ProtobufCMessage **answer, struct err *err)
+{
+    Rozo__AdStreamReserveResp *resp = NULL;
+    Rozo__Stream stream = ROZO__STREAM__INIT;
+    int rc;
+
+    stream.export = (char *)(uintptr_t)args->export_name;
+    stream.host = (char *)(uintptr_t)args->host;
+    stream.reads = args->reads;
+    stream.writes = args->writes;
+    stream.rate = args->rate;
+    rc = admin_stream_reserve(asked->admin, &stream, &asked->progress, &resp, err);
+    *answer = (ProtobufCMessage *)resp;
+    return rc;
+}
+
+static int reserve_show(struct cli *cli, const struct stream_args *args,
+                        const ProtobufCMessage *answer)
+{
+    return stream_print(cli, args, ((const Rozo__AdStreamReserveResp *)answer)->stream,
+                        "reserved");
 }
 
 static void reserve_check(struct argp_state *state, void *arg)
@@ -99,27 +150,27 @@ int cmd_stream_reserve(struct cli *cli, int argc, char **argv)
         .children = target_children,
         .check = reserve_check,
     };
-    Rozo__AdStreamReserveResp *answer = NULL;
-    Rozo__Stream stream = ROZO__STREAM__INIT;
-    struct stream_args args = { 0 };
-    struct exportd_client asked = { 0 };
-    struct err err = { 0 };
-    int rc;
+    static const struct stream_verb verb = { reserve_ask, reserve_show };
 
-    args_parse(&syntax, argc, argv, &args);
-    stream.export = (char *)(uintptr_t)args.export_name;
-    stream.host = (char *)(uintptr_t)args.host;
-    stream.reads = args.reads;
-    stream.writes = args.writes;
-    stream.rate = args.rate;
-    rc = exportd_client_open(&args.conn, &asked, &err);
-    if (rc == 0)
-        rc = admin_stream_reserve(asked.admin, &stream, &asked.progress, &answer, &err);
-    rc = rc != 0 ? cli_fail(cli, "%s", err.text)
-                 : stream_print(cli, &args, answer->stream, "reserved");
-    rozo__ad_stream_reserve_resp__free_unpacked(answer, NULL);
-    exportd_client_close(&asked);
+    return stream_verb_run(cli, argc, argv, &syntax, &verb);
+}
+
+static int release_ask(const struct stream_args *args, struct exportd_client *asked,
+                       ProtobufCMessage **answer, struct err *err)
+{
+    Rozo__AdStreamReleaseResp *resp = NULL;
+    int rc = admin_stream_release(asked->admin, args->export_name, args->host,
+                                  &asked->progress, &resp, err);
+
+    *answer = (ProtobufCMessage *)resp;
     return rc;
+}
+
+static int release_show(struct cli *cli, const struct stream_args *args,
+                        const ProtobufCMessage *answer)
+{
+    return stream_print(cli, args, ((const Rozo__AdStreamReleaseResp *)answer)->stream,
+                        "released");
 }
 
 int cmd_stream_release(struct cli *cli, int argc, char **argv)
@@ -132,22 +183,9 @@ int cmd_stream_release(struct cli *cli, int argc, char **argv)
         .doc = "Give back the streams of an export that are reserved for a host.",
         .children = target_children,
     };
-    Rozo__AdStreamReleaseResp *answer = NULL;
-    struct stream_args args = { 0 };
-    struct exportd_client asked = { 0 };
-    struct err err = { 0 };
-    int rc;
+    static const struct stream_verb verb = { release_ask, release_show };
 
-    args_parse(&syntax, argc, argv, &args);
-    rc = exportd_client_open(&args.conn, &asked, &err);
-    if (rc == 0)
-        rc = admin_stream_release(asked.admin, args.export_name, args.host,
-                                  &asked.progress, &answer, &err);
-    rc = rc != 0 ? cli_fail(cli, "%s", err.text)
-                 : stream_print(cli, &args, answer->stream, "released");
-    rozo__ad_stream_release_resp__free_unpacked(answer, NULL);
-    exportd_client_close(&asked);
-    return rc;
+    return stream_verb_run(cli, argc, argv, &syntax, &verb);
 }
 
 static json_t *streams_list_json(const Rozo__AdStreamListResp *a)
@@ -205,6 +243,28 @@ static void streams_list_print(const Rozo__AdStreamListResp *a)
     text_table_free(&t);
 }
 
+static int list_ask(const struct stream_args *args, struct exportd_client *asked,
+                    ProtobufCMessage **answer, struct err *err)
+{
+    Rozo__AdStreamListResp *resp = NULL;
+    int rc = admin_stream_list(asked->admin, &asked->progress, &resp, err);
+
+    (void)args;
+    *answer = (ProtobufCMessage *)resp;
+    return rc;
+}
+
+static int list_show(struct cli *cli, const struct stream_args *args,
+                     const ProtobufCMessage *answer)
+{
+    const Rozo__AdStreamListResp *list = (const Rozo__AdStreamListResp *)answer;
+
+    if (args->json)
+        return cli_print_json(cli, streams_list_json(list));
+    streams_list_print(list);
+    return cli_finish(cli);
+}
+
 int cmd_stream_list(struct cli *cli, int argc, char **argv)
 {
     static const struct args_option options[] = { OPTION_JSON, { 0 } };
@@ -214,25 +274,7 @@ int cmd_stream_list(struct cli *cli, int argc, char **argv)
                "(storaged.stream_mb, storaged.link_mb) and how much is reserved there.",
         .children = target_children,
     };
-    Rozo__AdStreamListResp *answer = NULL;
-    struct stream_args args = { 0 };
-    struct exportd_client asked = { 0 };
-    struct err err = { 0 };
-    int rc;
+    static const struct stream_verb verb = { list_ask, list_show };
 
-    args_parse(&syntax, argc, argv, &args);
-    rc = exportd_client_open(&args.conn, &asked, &err);
-    if (rc == 0)
-        rc = admin_stream_list(asked.admin, &asked.progress, &answer, &err);
-    if (rc != 0) {
-        rc = cli_fail(cli, "%s", err.text);
-    } else if (args.json) {
-        rc = cli_print_json(cli, streams_list_json(answer));
-    } else {
-        streams_list_print(answer);
-        rc = cli_finish(cli);
-    }
-    rozo__ad_stream_list_resp__free_unpacked(answer, NULL);
-    exportd_client_close(&asked);
-    return rc;
+    return stream_verb_run(cli, argc, argv, &syntax, &verb);
 }

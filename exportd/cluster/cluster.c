@@ -700,36 +700,49 @@ static int export_get(struct export *e, uint32_t id, const uint8_t *val, size_t 
 
 /* ---- loading ---- */
 
-typedef int load_one(struct exportd *x, uint32_t id, const uint8_t *val, size_t len);
+/* Returns the number of a record; the key has no more. */
+static int id_get(const struct loaded_record *r, uint32_t *id)
+{
+    *id = key_get_u32(r->key + 1);
+    return r->key_len == 1 + sizeof(*id) ? 0 : -EINVAL;
+}
 
-static int load_storage(struct exportd *x, uint32_t id, const uint8_t *val, size_t len)
+static int load_storage(struct exportd *x, const struct loaded_record *r)
 {
     struct storage_facts facts;
-    int rc = storage_get(&facts, id, val, len);
+    uint32_t id;
+    int rc = id_get(r, &id);
+
+    if (rc == 0)
+        rc = storage_get(&facts, id, r->val, r->len);
 
     if (rc == 0 && storage_new(x, &facts) == NULL)
         rc = -ENOMEM;
     return rc;
 }
 
-static int load_volume(struct exportd *x, uint32_t id, const uint8_t *val, size_t len)
+static int load_volume(struct exportd *x, const struct loaded_record *r)
 {
     char name[NAMES_MAX + 1];
     struct kv_record_in f;
+    uint32_t id;
 
-    kv_record_read(&f, val, len);
+    kv_record_read(&f, r->val, r->len);
     kv_record_get_text(&f, name, NAMES_MAX);
-    if (!kv_record_end(&f))
+    if (id_get(r, &id) != 0 || !kv_record_end(&f))
         return -EINVAL;
     return volume_new(x, id, name) == NULL ? -ENOMEM : 0;
 }
 
-static int load_export(struct exportd *x, uint32_t id, const uint8_t *val, size_t len)
+static int load_export(struct exportd *x, const struct loaded_record *r)
 {
     struct export facts, *e;
     struct namespace_hooks hooks;
-    int rc = export_get(&facts, id, val, len);
+    uint32_t id;
+    int rc = id_get(r, &id);
 
+    if (rc == 0)
+        rc = export_get(&facts, id, r->val, r->len);
     if (rc == 0 && facts.fold_rules > FOLD_RULES) {
         log_error(
             "export %s folds names by rules %u, and this build knows %u: an exportd "
@@ -749,12 +762,11 @@ static int load_export(struct exportd *x, uint32_t id, const uint8_t *val, size_
     return rc;
 }
 
-static int load_kind(struct exportd *x, enum key_kind kind, load_one *load,
-                     const char *what, struct err *err)
+int cluster_load_kind(struct exportd *x, enum key_kind kind, load_record_fn *load,
+                      const char *what, struct err *err)
 {
     struct kv_iter *it;
     struct key prefix;
-    size_t key_len, len;
     int rc = store_scan(x->store, &it);
 
     if (rc != 0)
@@ -762,20 +774,22 @@ static int load_kind(struct exportd *x, enum key_kind kind, load_one *load,
     key_start(&prefix, kind);
     kv_iter_seek(it, prefix.bytes, prefix.len);
     for (; rc == 0 && kv_iter_valid(it); kv_iter_next(it)) {
-        const uint8_t *key = kv_iter_key(it, &key_len);
-        const uint8_t *val = kv_iter_val(it, &len);
+        struct loaded_record r;
 
-        if (key_len != 5 || key[0] != kind)
+        r.key = kv_iter_key(it, &r.key_len);
+        r.val = kv_iter_val(it, &r.len);
+        if (r.key[0] != kind)
             break;
-        rc = load(x, key_get_u32(key + 1), val, len);
+        rc = r.key_len < 1 + sizeof(uint32_t) ? -EINVAL : load(x, &r);
         if (rc != 0)
             err_set(err, rc, "the record of %s %u in the metadata store: %s", what,
-                    key_get_u32(key + 1),
+                    r.key_len < 1 + sizeof(uint32_t) ? 0 : key_get_u32(r.key + 1),
                     rc == -EINVAL ? "it is corrupt" : error_text(rc));
     }
     if (rc == 0 && kv_iter_error(it) != 0)
-        rc =
-            err_set(err, -EIO, "scan the %ss in the metadata store: it is damaged", what);
+        rc = err_set(err, -EIO,
+                     "scan the records of each %s in the metadata store: it is damaged",
+                     what);
     kv_iter_close(it);
     return rc;
 }
@@ -787,11 +801,11 @@ int cluster_load(struct exportd *x, struct err *err)
     if (rc == 0)
         rc = boot_get(x, err);
     if (rc == 0)
-        rc = load_kind(x, KEY_VOLUME, load_volume, "volume", err);
+        rc = cluster_load_kind(x, KEY_VOLUME, load_volume, "volume", err);
     if (rc == 0)
-        rc = load_kind(x, KEY_STORAGE, load_storage, "storage", err);
+        rc = cluster_load_kind(x, KEY_STORAGE, load_storage, "storage", err);
     if (rc == 0)
-        rc = load_kind(x, KEY_EXPORT, load_export, "export", err);
+        rc = cluster_load_kind(x, KEY_EXPORT, load_export, "export", err);
     LIST_FOREACH(node, &x->exports) {
         struct export *e = container_of(node, struct export, link);
 

@@ -6,6 +6,19 @@
 
 #include "exportd/cluster/exportd_state.h"
 
+/* Record while it is loaded; borrowed. */
+struct loaded_record {
+    const uint8_t *key, *val;
+    size_t key_len, len; /* key_len: 5 or more */
+};
+/** Takes a record. Returns 0, -EINVAL (it is corrupt) or another -errno. */
+typedef int load_record_fn(struct exportd *x, const struct loaded_record *r);
+/**
+ * Loads all records of a kind, whose keys begin with a number. what: for messages, with
+ * the number behind it.
+ */
+int cluster_load_kind(struct exportd *x, enum key_kind kind, load_record_fn *load,
+                      const char *what, struct err *err);
 /** Loads the map from the store, or makes one. Puts nothing. */
 int cluster_load(struct exportd *x, struct err *err);
 /** Begins this start of exportd after everything was loaded: puts its number. */

@@ -239,6 +239,53 @@ typedef bool namespace_named_cb(void *arg, const struct namespace_named *named);
 int namespace_names(struct namespace *ns, uint64_t dir, struct key *cursor,
                     unsigned max_keys, namespace_named_cb *fn, void *arg, bool *end);
 
+/* ---- namespace_check.c: names against the keys and inodes that belong to them ---- */
+
+/* As on the wire: AdNamesResp.Kind, which says more. */
+enum namespace_fault_kind {
+    NAMESPACE_NAME_CORRUPT = 1,
+    NAMESPACE_NAME_OF_NOTHING,
+    NAMESPACE_NAME_OF_OTHER,
+    NAMESPACE_NAME_OUTSIDE,
+    NAMESPACE_DIR_ELSEWHERE,
+    NAMESPACE_NAME_UNLISTED,
+    NAMESPACE_LISTED_OTHER,
+    NAMESPACE_LISTED_NAMELESS,
+    NAMESPACE_NAME_UNFOLDED,
+    NAMESPACE_FOLDED_NAMELESS,
+    NAMESPACE_FOLDED_OTHER,
+};
+
+/* Fault of a name; borrowed while the callback runs. */
+struct namespace_fault {
+    enum namespace_fault_kind kind;
+    uint64_t dir;
+    struct namespace_name name; /* length 0: unknown */
+    uint64_t ino;               /* 0: unknown */
+    bool repaired;
+};
+/** Receives a fault. */
+typedef void namespace_fault_cb(void *arg, const struct namespace_fault *fault);
+
+enum {
+    NAMESPACE_CHECK_KEYS_MAX = 512, /* keys a call */
+    NAMESPACE_FAULTS_OF_KEY_MAX = 4,
+};
+
+/**
+ * Checks the next keys of the names: first the names, then the order of readdir, then
+ * the index of folded names. *cursor: the last key that was checked; length 0: from the
+ * start, and when all was checked. Everything that belongs to a key is looked at in this
+ * call, so concurrent changes are no faults.
+ *
+ * @param repair  puts keys that others prove to be missing, and deletes those of the
+ * index that no name has.
+ * @param n_names in and out: counts the names checked.
+ * @return 0, -EINVAL (no cursor of a check), -ENOMEM, or an error of the store.
+ */
+int namespace_check(struct namespace *ns, struct key *cursor, unsigned max_keys,
+                    bool repair, namespace_fault_cb *fn, void *arg, uint64_t *n_names);
+
 /* ---- namespace_rename.c ---- */
 
 struct namespace_renamed {

@@ -82,7 +82,8 @@ struct listing {
     struct key cursor;
     struct dir_name *dirs; /* owned */
     unsigned n_dirs;
-    bool looking; /* names of dir_parent are being scanned */
+    bool any_type; /* part of the items may be no files */
+    bool looking;  /* names of dir_parent are being scanned */
     /* directory looked for; 0: found, only others are still noted */
     uint64_t dir, dir_parent;
     struct dir_wanted *wanted;        /* owned; n_wanted of them */
@@ -164,7 +165,7 @@ static int only_get(struct listing *l, const uint64_t *inos, size_t n)
         struct inode in;
 
         rc = namespace_getattr(&l->export->ns, inos[i], &in);
-        if (rc == 0 && inode_is_file(&in))
+        if (rc == 0 && (l->any_type || inode_is_file(&in)))
             item_add(l, &in, false);
         else if (rc == 0) /* no file had this number, as far as is known */
             l->unknown[l->n_unknown++] = inos[i];
@@ -267,7 +268,7 @@ static bool on_name(void *arg, const struct namespace_named *named)
     struct listing *l = arg;
     struct listed *item;
 
-    if (!S_ISREG(named->type))
+    if (!l->any_type && !S_ISREG(named->type))
         return true;
     item = hash_find(l->by_ino, named->ino);
     if (item == NULL || item->named || item->removed || item->in.nlink == 0 ||
@@ -530,6 +531,7 @@ static int listing_new(struct exportd *x, struct export *e, const Rozo__AdInodes
     l->x = x;
     l->export = e;
     l->after = req->after;
+    l->any_type = req->any_type && req->n_only > 0;
     l->n_max = req->n_only > 0 ? req->n_only : req->max_inodes;
     l->items = calloc(l->n_max, sizeof(*l->items));
     l->unknown = calloc(req->n_only + 1, sizeof(*l->unknown));

@@ -226,8 +226,10 @@ static int answer_removed(struct md_op *op, const struct inode *in, uint64_t mov
 
     if (in->ino != 0 && in->nlink == 0 && !export_is_open(op->export, in->ino)) {
         attr_fill(op, in, &attr);
-        if (!export_needs(op->export, in->ino))
+        if (!export_needs(op->export, in->ino)) {
             tokens_inode_gone(&op->export->tokens, in->ino);
+            tokens_inode_gone(&op->export->tokens, token_of_locks(in->ino));
+        }
     } else if (in->ino != 0) {
         attr_give(op, in, TOKEN_SHARED, &attr);
     }
@@ -423,6 +425,41 @@ static int wants_name(struct md_op *op, uint64_t dir, uint64_t ino)
     return md_op_wants(op, wants, 2, ASKED_FAILS);
 }
 
+/* Fills a message with a set. parts: room for 2 * set->n, which the message points at. */
+static void xattr_set_fill(const struct namespace_xattr_set *set,
+                           ProtobufCBinaryData *parts, Rozo__XattrSet *msg)
+{
+    rozo__xattr_set__init(msg);
+    msg->names = parts;
+    msg->values = parts + set->n;
+    msg->n_names = msg->n_values = set->n;
+    for (unsigned i = 0; i < set->n; i++) {
+        parts[i] =
+            (ProtobufCBinaryData){ set->names[i].len, (uint8_t *)set->names[i].bytes };
+        parts[set->n + i] =
+            (ProtobufCBinaryData){ set->values[i].len, (uint8_t *)set->values[i].bytes };
+    }
+}
+
+/* Answers a LOOKUP with all xattrs of the inode, if they are few and small. */
+static int answer_with_xattrs(struct md_op *op, const struct inode *in, uint64_t dir)
+{
+    uint8_t room[NAMESPACE_XATTR_SET_BYTES * (NAMESPACE_XATTR_SET_MAX + 1)];
+    ProtobufCBinaryData parts[2 * NAMESPACE_XATTR_SET_MAX];
+    Rozo__MdEntryResp resp = ROZO__MD_ENTRY_RESP__INIT;
+    struct namespace_xattr_set set;
+    Rozo__XattrSet xattrs;
+
+    resp.dir_token = md_op_grant(op, dir, TOKEN_SHARED);
+    if ((in->flags & INODE_XATTRS) != 0 &&
+        namespace_get_xattr_set(op->ns, in, room, sizeof(room), &set) == 0) {
+        xattr_set_fill(&set, parts, &xattrs);
+        resp.xattrs = &xattrs;
+        op->is_large = true;
+    }
+    return answer_with(op, in, resp);
+}
+
 int md_lookup(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLookupReq *req = (const Rozo__MdLookupReq *)msg;
@@ -433,7 +470,10 @@ int md_lookup(struct md_op *op, const ProtobufCMessage *msg)
         return answer_no_name(op, req->parent);
     if (rc == 0)
         rc = wants_see(op, &in);
-    return rc == 0 ? answer_named(op, &in, req->parent, false) : rc;
+    if (rc != 0)
+        return rc;
+    return req->xattrs ? answer_with_xattrs(op, &in, req->parent)
+                       : answer_named(op, &in, req->parent, false);
 }
 
 int md_getattr(struct md_op *op, const ProtobufCMessage *msg)
@@ -799,16 +839,7 @@ static void listed_add_xattrs(struct md_listing *l, const struct inode *in,
     parts = listing_room(l, 2 * set.n * sizeof(*parts));
     if (parts == NULL)
         return;
-    rozo__xattr_set__init(&to->xattrs);
-    to->xattrs.names = parts;
-    to->xattrs.values = parts + set.n;
-    to->xattrs.n_names = to->xattrs.n_values = set.n;
-    for (unsigned i = 0; i < set.n; i++) {
-        parts[i] =
-            (ProtobufCBinaryData){ set.names[i].len, (uint8_t *)set.names[i].bytes };
-        parts[set.n + i] =
-            (ProtobufCBinaryData){ set.values[i].len, (uint8_t *)set.values[i].bytes };
-    }
+    xattr_set_fill(&set, parts, &to->xattrs);
     to->msg.xattrs = &to->xattrs;
 }
 

@@ -4,7 +4,7 @@
  * In:     decoded messages.
  * Out:    session_locks.c, answers.
  * Keeps:  I10: no lock is granted while sessions from before this start may still claim
- *         theirs.
+ *         theirs, nor while another session has the token of the inode's locks.
  */
 #include <errno.h>
 
@@ -14,6 +14,29 @@
 #include "exportd/sessions/session.h"
 #include "exportd/sessions/session_locks.h"
 #include "exportd/sessions/session_store.h"
+#include "exportd/sessions/token_wait.h"
+
+/* Has other sessions give back the token of the inode's locks: they would go on to say
+ * that there are none. Returns as md_op_wants() does. */
+static int others_hear_of_locks(struct md_op *op, uint64_t ino)
+{
+    const struct token_want want = { .ino = token_of_locks(ino), .kind = WANT_CHANGE };
+
+    return md_op_wants(op, &want, 1, ASKED_WAITS);
+}
+
+/* Returns the grant of the token of the inode's locks; 0: others have locks, or the
+ * session gets none. */
+static uint64_t lock_token_grant(struct md_op *op, uint64_t ino)
+{
+    struct inode in;
+
+    if (token_is_of_locks(ino) || namespace_getattr(op->ns, ino, &in) != 0 ||
+        locks_are_of_others(&op->export->locks, ino, LOCK_POSIX, &op->session->locks) ||
+        md_op_grant(op, token_of_locks(ino), TOKEN_SHARED) != ROZO__TOKEN_MODE__SHARED)
+        return 0;
+    return op->grant;
+}
 
 int md_lock(struct md_op *op, const ProtobufCMessage *msg)
 {
@@ -30,6 +53,8 @@ int md_lock(struct md_op *op, const ProtobufCMessage *msg)
     if (!grace_is_over(op->export))
         return -EBUSY;
     rc = namespace_getattr(op->ns, lock.ino, &in);
+    if (rc == 0 && lock.kind == LOCK_POSIX)
+        rc = others_hear_of_locks(op, lock.ino);
     if (rc != 0)
         return rc;
     return req->waiter != 0 ? session_lock_wait(s, &lock, req->waiter)
@@ -58,6 +83,8 @@ int md_lock_test(struct md_op *op, const ProtobufCMessage *msg)
         found.mode = (Rozo__Lock__Mode)in_way.mode;
         resp.lock = &found;
     }
+    if (req->wants_token && lock.kind == LOCK_POSIX)
+        resp.grant = lock_token_grant(op, lock.ino);
     return md_op_pack(op, &resp.base);
 }
 

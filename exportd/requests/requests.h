@@ -45,6 +45,8 @@ md_handler md_lock, md_lock_test, md_lock_cancel;
 md_handler ad_status, ad_volume_create, ad_export_create, ad_storage_lost, ad_meta;
 /* ad_stream.c */
 md_handler ad_stream_reserve, ad_stream_release, ad_stream_list;
+/* names.c */
+md_handler ad_names;
 /* inodes.c */
 md_handler ad_inodes;
 void listings_init(struct listings *all);

@@ -224,9 +224,10 @@ void reservation_drop(struct exportd *x, struct reservation *r)
     free(r);
 }
 
-static int load_record(struct exportd *x, const uint8_t *key, size_t key_len,
-                       const uint8_t *val, size_t len)
+static int load_reservation(struct exportd *x, const struct loaded_record *record)
 {
+    const uint8_t *key = record->key;
+    size_t key_len = record->key_len;
     struct reservation r = { 0 };
     struct kv_record_in f;
 
@@ -234,7 +235,7 @@ static int load_record(struct exportd *x, const uint8_t *key, size_t key_len,
         return -EINVAL;
     r.export = key_get_u32(key + 1);
     memcpy(r.host, key + KEY_HEAD, key_len - KEY_HEAD);
-    kv_record_read(&f, val, len);
+    kv_record_read(&f, record->val, record->len);
     r.n_reads = kv_record_get_u32(&f);
     r.n_writes = kv_record_get_u32(&f);
     r.rate = kv_record_get_u64(&f);
@@ -247,30 +248,5 @@ static int load_record(struct exportd *x, const uint8_t *key, size_t key_len,
 
 int reservations_load(struct exportd *x, struct err *err)
 {
-    struct kv_iter *it;
-    struct key prefix;
-    size_t key_len, len;
-    int rc = store_scan(x->store, &it);
-
-    if (rc != 0)
-        return err_set(err, rc, "scan the metadata store: %s", error_text(rc));
-    key_start(&prefix, KEY_STREAM);
-    kv_iter_seek(it, prefix.bytes, prefix.len);
-    for (; rc == 0 && kv_iter_valid(it); kv_iter_next(it)) {
-        const uint8_t *key = kv_iter_key(it, &key_len);
-        const uint8_t *val = kv_iter_val(it, &len);
-
-        if (key_len < 1 || key[0] != KEY_STREAM)
-            break;
-        rc = load_record(x, key, key_len, val, len);
-        if (rc != 0)
-            err_set(err, rc, "a reservation of streams in the metadata store: %s",
-                    rc == -EINVAL ? "it is corrupt" : error_text(rc));
-    }
-    if (rc == 0 && kv_iter_error(it) != 0)
-        rc = err_set(err, -EIO,
-                     "scan the reservations of streams in the metadata "
-                     "store: it is damaged");
-    kv_iter_close(it);
-    return rc;
+    return cluster_load_kind(x, KEY_STREAM, load_reservation, "streams of export", err);
 }

@@ -275,8 +275,10 @@ void session_has_cut(struct session *s, uint64_t ino)
 
 void export_reap(struct export *e, uint64_t ino)
 {
-    if (namespace_reap(&e->ns, ino))
-        tokens_inode_gone(&e->tokens, ino);
+    if (!namespace_reap(&e->ns, ino))
+        return;
+    tokens_inode_gone(&e->tokens, ino);
+    tokens_inode_gone(&e->tokens, token_of_locks(ino));
 }
 
 /* Drops n references of a session (wrote: its last one, with an epoch), and removes the

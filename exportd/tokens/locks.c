@@ -280,6 +280,28 @@ void locks_cancel(struct locks *l, struct lock_wait *wait)
         inode_free_if_empty(l, i);
 }
 
+bool locks_are_of_others(const struct locks *l, uint64_t ino, enum lock_kind kind,
+                         const struct lock_holder *holder)
+{
+    const struct lock_inode *i = hash_find(l->inodes, ino);
+
+    if (i == NULL)
+        return false;
+    LIST_FOREACH(node, &i->owners) {
+        const struct lock_owner *o = container_of(node, struct lock_owner, link);
+
+        if (o->kind == kind && o->holder != holder)
+            return true;
+    }
+    LIST_FOREACH(node, &i->waits) {
+        const struct lock_wait *w = container_of(node, struct lock_wait, link);
+
+        if (w->lock.kind == kind && w->lock.holder != holder)
+            return true;
+    }
+    return false;
+}
+
 bool locks_test(const struct locks *l, const struct lock *lock, struct lock *out)
 {
     const struct lock_inode *i = hash_find(l->inodes, lock->ino);

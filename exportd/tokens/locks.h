@@ -89,6 +89,11 @@ int locks_wait(struct locks *l, struct lock_wait *wait);
 void locks_cancel(struct locks *l, struct lock_wait *wait);
 /** Returns true if another owner's lock conflicts. *out: the first conflicting range. */
 bool locks_test(const struct locks *l, const struct lock *lock, struct lock *out);
+/**
+ * Returns true if other sessions have locks of this kind on the inode, or wait for them.
+ */
+bool locks_are_of_others(const struct locks *l, uint64_t ino, enum lock_kind kind,
+                         const struct lock_holder *holder);
 /** Releases all locks of one kind that an owner has on an inode. */
 void locks_drop(struct locks *l, uint64_t ino, enum lock_kind kind,
                 struct lock_holder *holder, uint64_t owner);

@@ -189,11 +189,41 @@ enum step_end fuse_op_goto_owner(struct fuse_op *op)
 
 /* ---- the end ---- */
 
+void fuse_op_keep_xattrs(struct fuse_op *op, uint64_t ino, const Rozo__XattrSet *set,
+                         uint64_t grant)
+{
+    struct all_xattrs all = { .n = (unsigned)set->n_names };
+
+    for (unsigned i = 0; i < all.n; i++) {
+        all.names[i] =
+            (struct listed_name){ (const char *)set->names[i].data, set->names[i].len };
+        all.values[i] =
+            (struct cached_xattr){ true, set->values[i].len, set->values[i].data };
+    }
+    token_cache_keep_all_xattrs(op->loop->mount->tokens, ino, &all, grant,
+                                op->changes.entry);
+}
+
 void fuse_op_changes_xattrs(struct fuse_op *op, uint64_t ino)
 {
     assert(op->xattrs_of == 0);
     op->xattrs_of = ino;
     token_cache_xattrs_change(op->loop->mount->tokens, ino, true);
+}
+
+void fuse_op_changes_locks(struct fuse_op *op, uint64_t ino)
+{
+    if (op->locks_of == 0)
+        lock_table_call_begins(op->loop->mount->lock_table, ino);
+    assert(op->locks_of == 0 || op->locks_of == ino);
+    op->locks_of = ino;
+}
+
+static void op_locks_changed(struct fuse_op *op)
+{
+    if (op->locks_of != 0)
+        lock_table_call_ends(op->loop->mount->lock_table, op->locks_of);
+    op->locks_of = 0;
 }
 
 static void op_xattrs_changed(struct fuse_op *op)
@@ -211,6 +241,7 @@ enum step_end fuse_op_finish(struct fuse_op *op)
     fuse_op_token_done(op);
     fuse_op_rename_over(op);
     op_xattrs_changed(op);
+    op_locks_changed(op);
     if (node != NULL) {
         assert(mount_owner(op->loop->mount, node->ino) == op->loop);
         op->node = NULL;

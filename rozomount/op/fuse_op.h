@@ -102,6 +102,7 @@ struct fuse_op {
     struct md_entry entry; /* from exportd's answer */
     struct op_changes changes;
     uint64_t xattrs_of; /* inode, see fuse_op_changes_xattrs(); 0: none */
+    uint64_t locks_of;  /* inode, see fuse_op_changes_locks(); 0: none */
     uint64_t ino;       /* the inode, or the directory that gets a name */
     uint64_t ino2;      /* a second inode that it changes; 0: none */
     uint64_t parent;    /* directory that loses a name; 0: none */
@@ -222,10 +223,21 @@ enum step_end fuse_op_ask(struct fuse_op *op, uint16_t code, const ProtobufCMess
  */
 uint64_t fuse_op_note_change(struct fuse_op *op, uint64_t ino);
 /**
+ * Keeps all extended attributes of an inode, which came with this grant. Called with the
+ * token lock.
+ */
+void fuse_op_keep_xattrs(struct fuse_op *op, uint64_t ino, const Rozo__XattrSet *set,
+                         uint64_t grant);
+/**
  * Notes that the next request of op may change xattrs of the inode. Until its answer,
  * nothing is known of them.
  */
 void fuse_op_changes_xattrs(struct fuse_op *op, uint64_t ino);
+/**
+ * Notes that the requests of op may change fcntl locks of the inode. Until it ends, only
+ * exportd says what they are.
+ */
+void fuse_op_changes_locks(struct fuse_op *op, uint64_t ino);
 /**
  * Returns true if this error is the answer to a repeated request that exportd had done
  * before its restart, and whose first answer it has not kept.

@@ -350,8 +350,11 @@ void recalls_drop_kernel(struct loop *loop)
         return;
     inos = token_cache_list(tokens_of(loop), &n);
     for (size_t i = 0; i < n; i++) {
-        struct drop *d = drop_new(loop, inos[i], 0, SPAN_END);
+        struct drop *d;
 
+        if (token_is_of_locks(inos[i])) /* the kernel keeps nothing by it */
+            continue;
+        d = drop_new(loop, inos[i], 0, SPAN_END);
         /*
          * A copy: this invalidation is not waited for, but a recall of the token must
          * wait for one of its own.

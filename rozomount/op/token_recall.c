@@ -656,6 +656,11 @@ static void recall_begin(struct loop *loop, const struct recalled_token *asked)
     bool in_flight = node != NULL && node->acquiring != NULL && what->call != 0 &&
                      node->acquiring->number == what->call;
 
+    /* no data depend on it, and the kernel keeps nothing by it */
+    if (token_is_of_locks(what->ino)) {
+        give_back(loop, what->ino, TOKEN_NONE, what->grant);
+        return;
+    }
     /* part of a range token is nothing */
     if (token_cache_mode(tokens_of(loop), what->ino) == TOKEN_RANGES)
         what->keep = TOKEN_NONE;
@@ -847,8 +852,8 @@ static bool trim_begin(struct loop *loop, uint64_t ino)
 {
     struct recall *r;
 
-    if (loop->kernel_is_gone || recall_find(loop, ino) != NULL ||
-        node_find(&loop->nodes, ino) != NULL ||
+    if (loop->kernel_is_gone || token_is_of_locks(ino) ||
+        recall_find(loop, ino) != NULL || node_find(&loop->nodes, ino) != NULL ||
         !token_cache_recall_plain(tokens_of(loop), ino))
         return false;
     r = recall_new(loop, ino, TOKEN_NONE, 0, 0);

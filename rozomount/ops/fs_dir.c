@@ -361,23 +361,6 @@ static void page_note_names(struct fuse_op *op, const Rozo__MdReaddirResp *page,
     free(names);
 }
 
-/* Keeps the extended attributes of an entry. Called with the token lock. */
-static void entry_keep_xattrs(struct fuse_op *op, const Rozo__MdReaddirResp *page,
-                              const Rozo__MdReaddirResp__Entry *entry)
-{
-    const Rozo__XattrSet *set = entry->xattrs;
-    struct all_xattrs all = { .n = (unsigned)set->n_names };
-
-    for (unsigned i = 0; i < all.n; i++) {
-        all.names[i] =
-            (struct listed_name){ (const char *)set->names[i].data, set->names[i].len };
-        all.values[i] =
-            (struct cached_xattr){ true, set->values[i].len, set->values[i].data };
-    }
-    token_cache_keep_all_xattrs(op->loop->mount->tokens, entry->ino, &all, page->grant,
-                                op->changes.entry);
-}
-
 void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
                        uint64_t after)
 {
@@ -397,7 +380,7 @@ void fuse_op_take_page(struct fuse_op *op, const Rozo__MdReaddirResp *page,
             md_attr_check(page->entries[i]->attr, &attr) == 0) {
             fuse_op_take_attr_grant(op, &attr, page->grant);
             if (page->entries[i]->xattrs != NULL)
-                entry_keep_xattrs(op, page, page->entries[i]);
+                fuse_op_keep_xattrs(op, attr.ino, page->entries[i]->xattrs, page->grant);
         }
     }
     token_cache_unlock(t);

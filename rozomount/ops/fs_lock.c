@@ -5,6 +5,8 @@
  *         from fs_open.c.
  * Out:    MD_LOCK*. Held locks are recorded in mount->lock_table, for an exportd that
  *         restarts.
+ *         Where exportd has said that no other mount has locks of an inode, and this one
+ *         has none, GETLK is answered here until the token of that is recalled.
  * Keeps:  I10. Written data are on the storages before a lock is released, or the unlock
  *         fails; data of others are seen after a lock is taken; after a lock is lost, its
  *         holder neither reads nor writes until it unlocks.
@@ -424,6 +426,8 @@ static void setlk(fuse_req_t req, const struct fuse_file_info *fi,
     l->op.handle = handle_of(fi);
     l->lock = *lock;
     l->sleeps = sleep && lock->mode != ROZO__LOCK__MODE__UNLOCK;
+    if (!lock->flock)
+        fuse_op_changes_locks(&l->op, lock->ino);
     fuse_op_start(&l->op, lock_steps);
 }
 
@@ -452,6 +456,32 @@ void fs_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int how
 
 /* ---- testing ---- */
 
+static enum step_end test_reply(struct fuse_op *op, const struct flock *fl)
+{
+    fuse_req_t req = op->req;
+
+    op->req = NULL;
+    fuse_reply_lock(req, fl);
+    return fuse_op_finish(op);
+}
+
+/* Answers without exportd if there are no locks. Both facts are looked at in one moment,
+ * under the lock of the tokens: no other session gets a lock before we have given back
+ * the token. */
+static enum step_end test_here(struct fuse_op *op)
+{
+    static const struct flock none = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+    struct mount *m = op->loop->mount;
+    bool free;
+
+    token_cache_lock(m->tokens);
+    free = loop_may_tell(op->loop) &&
+           token_cache_mode_locked(m->tokens, token_of_locks(op->ino)) >= TOKEN_SHARED &&
+           !lock_table_is_busy(m->lock_table, op->ino);
+    token_cache_unlock(m->tokens);
+    return free ? test_reply(op, &none) : STEP_GO;
+}
+
 static enum step_end test_ask(struct fuse_op *op)
 {
     const struct lock_op *l = (struct lock_op *)op;
@@ -460,6 +490,7 @@ static enum step_end test_ask(struct fuse_op *op)
 
     lock_table_to_wire(&l->lock, &wire);
     msg.lock = &wire;
+    msg.wants_token = true;
     return fuse_op_ask(op, ROZO__OP__MD_LOCK_TEST, &msg.base);
 }
 
@@ -467,7 +498,6 @@ static enum step_end test_answered(struct fuse_op *op)
 {
     Rozo__MdLockTestResp *msg;
     struct flock fl = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
-    fuse_req_t req = op->req;
 
     if (op->rc != 0)
         return STEP_END;
@@ -481,15 +511,16 @@ static enum step_end test_answered(struct fuse_op *op)
             msg->lock->to > INT64_MAX ? 0 : (off_t)(msg->lock->to - msg->lock->from);
         fl.l_pid = (pid_t)msg->lock->pid;
     }
+    if (msg->grant != 0)
+        token_cache_grant(op->loop->mount->tokens, token_of_locks(op->ino), TOKEN_SHARED,
+                          msg->grant);
     rozo__md_lock_test_resp__free_unpacked(msg, NULL);
-    op->req = NULL;
-    fuse_reply_lock(req, &fl);
-    return fuse_op_finish(op);
+    return test_reply(op, &fl);
 }
 
 void fs_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *fl)
 {
-    static fuse_op_step *const steps[] = { test_ask, test_answered, NULL };
+    static fuse_op_step *const steps[] = { test_here, test_ask, test_answered, NULL };
     struct lock_op *l = fuse_op_begin(req, sizeof(*l));
 
     l->op.ino = ino;
@@ -516,6 +547,8 @@ enum step_end locks_release(struct fuse_op *op)
     struct lock_table *lock_table = op->loop->mount->lock_table;
 
     op->interrupt.by = SIGNALS_NONE;
+    if (c->n_owners > 0 && lock_table_is_busy(lock_table, op->ino))
+        fuse_op_changes_locks(op, op->ino);
     for (; c->n_owners > 0; c->n_owners--) {
         uint64_t owner = c->owners[c->n_owners - 1];
 

@@ -99,14 +99,47 @@ static enum step_end lookup_answer_here(struct fuse_op *op)
                                                                    : STEP_GO;
 }
 
-/* Sends MD_LOOKUP of op->name in directory op->ino. */
-static enum step_end lookup_ask(struct fuse_op *op)
+static enum step_end lookup_send(struct fuse_op *op, bool xattrs)
 {
     Rozo__MdLookupReq msg = ROZO__MD_LOOKUP_REQ__INIT;
 
     msg.parent = op->ino;
     msg.name = bytes_of(op->name);
+    msg.xattrs = xattrs;
     return fuse_op_ask(op, ROZO__OP__MD_LOOKUP, &msg.base);
+}
+
+/* Sends MD_LOOKUP of op->name in directory op->ino. For any operation. */
+static enum step_end lookup_ask(struct fuse_op *op)
+{
+    return lookup_send(op, false);
+}
+
+/* Asks for the extended attributes, too, if programs read some. */
+static enum step_end lookup_ask_more(struct fuse_op *op)
+{
+    struct lookup_op *l = (struct lookup_op *)op;
+
+    l->wants_xattrs = mount_wants_xattrs(op->loop->mount, env_now_ns(&op->loop->env.env));
+    return lookup_send(op, l->wants_xattrs);
+}
+
+/* Keeps the extended attributes that came with the answer. */
+static void lookup_take_xattrs(struct fuse_op *op)
+{
+    struct token_cache *t = op->loop->mount->tokens;
+    const Rozo__XattrSet *set;
+    struct arena arena;
+
+    if (!((const struct lookup_op *)op)->wants_xattrs)
+        return;
+    set = md_decode_entry_xattrs(&op->call, &arena);
+    if (set == NULL)
+        return;
+    token_cache_lock(t);
+    fuse_op_keep_xattrs(op, op->entry.attr.ino, set, op->entry.grant.number);
+    token_cache_unlock(t);
+    arena_free(&arena);
 }
 
 static enum step_end lookup_answered(struct fuse_op *op)
@@ -122,12 +155,13 @@ static enum step_end lookup_answered(struct fuse_op *op)
     if (rc != 0)
         return fuse_op_end(op, rc);
     fuse_op_take_grant(op, op->ino);
+    lookup_take_xattrs(op);
     return fuse_op_dir_is_free(op) ? fuse_op_reply_entry(op) : fuse_op_reply_free_dir(op);
 }
 
 static enum step_end lookup_prefetch(struct fuse_op *op)
 {
-    static fuse_op_step *const steps[] = { lookup_ask, lookup_answered, NULL };
+    static fuse_op_step *const steps[] = { lookup_ask_more, lookup_answered, NULL };
 
     return !is_dots(op->name) && lookup_prefetch_begin((struct lookup_op *)op)
                ? STEP_WAIT
@@ -141,7 +175,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         lookup_prefetch,
         lookup_prefetch_answered,
         lookup_answer_here,
-        lookup_ask,
+        lookup_ask_more,
         lookup_answered,
         NULL,
     };

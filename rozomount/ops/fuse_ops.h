@@ -34,6 +34,7 @@ struct close_op {
 struct lookup_op {
     struct fuse_op op; /* must be first */
     uint64_t after;    /* cookie before the names being prefetched */
+    bool wants_xattrs; /* MD_LOOKUP has asked for them */
     char name[NAME_BYTES_MAX + 1];
 };
 

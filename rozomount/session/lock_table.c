@@ -34,9 +34,17 @@ struct held_inode {
     UT_hash_handle hh;
 };
 
+/* Inode with fcntl locks, or with calls that may change them. */
+struct busy_inode {
+    uint64_t ino;
+    unsigned n; /* owners and calls; at least one */
+    UT_hash_handle hh;
+};
+
 struct lock_table {
     pthread_mutex_t lock; /* guards all members below */
     struct held_owner *owners;
+    struct busy_inode *busy;
     struct held_inode *lost;
     uint64_t era;
     atomic_bool any_lost; /* lost is not empty */
@@ -99,9 +107,48 @@ static void owner_count(struct lock_table *lock_table, struct held_owner *o)
     o->has_lost = has_lost;
 }
 
+static void busy_count(struct lock_table *lock_table, uint64_t ino, bool more)
+{
+    struct busy_inode *in =
+        hash_find_or_make(lock_table->busy, ino, ino, xzalloc(sizeof(*in)));
+
+    assert(more || in->n > 0);
+    in->n += more ? 1 : -1u;
+    if (in->n == 0) {
+        HASH_DEL(lock_table->busy, in);
+        free(in);
+    }
+}
+
+void lock_table_call_begins(struct lock_table *lock_table, uint64_t ino)
+{
+    pthread_mutex_lock(&lock_table->lock);
+    busy_count(lock_table, ino, true);
+    pthread_mutex_unlock(&lock_table->lock);
+}
+
+void lock_table_call_ends(struct lock_table *lock_table, uint64_t ino)
+{
+    pthread_mutex_lock(&lock_table->lock);
+    busy_count(lock_table, ino, false);
+    pthread_mutex_unlock(&lock_table->lock);
+}
+
+bool lock_table_is_busy(struct lock_table *lock_table, uint64_t ino)
+{
+    bool busy;
+
+    pthread_mutex_lock(&lock_table->lock);
+    busy = hash_find(lock_table->busy, ino) != NULL;
+    pthread_mutex_unlock(&lock_table->lock);
+    return busy;
+}
+
 static void owner_free(struct lock_table *lock_table, struct held_owner *o)
 {
     HASH_DEL(lock_table->owners, o);
+    if (!o->key.flock)
+        busy_count(lock_table, o->key.ino, false);
     range_map_free(&o->ranges);
     owner_count(lock_table, o);
     free(o);
@@ -145,6 +192,8 @@ static int set_locked(struct lock_table *lock_table, const struct table_lock *lo
         return -EAGAIN;
     if (o == NULL && lock->mode == 0)
         return 0;
+    if (o == NULL && !lock->flock)
+        busy_count(lock_table, lock->ino, true);
     o = hash_find_or_make(lock_table->owners, key, key, xzalloc(sizeof(*o)));
     if (range_map_most(&o->ranges, lock->from, lock->to) == MODE_LOST)
         rc = -EIO;

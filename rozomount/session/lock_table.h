@@ -73,6 +73,17 @@ unsigned lock_table_look(struct lock_table *lock_table, uint64_t ino, uint64_t o
 /** Returns true if an owner has lost a lock on the inode and not released it yet. */
 bool lock_table_is_lost(struct lock_table *lock_table, uint64_t ino);
 /**
+ * Notes that a call of this mount may change fcntl locks of the inode, until
+ * lock_table_call_ends(): what exportd has may differ from the table meanwhile.
+ */
+void lock_table_call_begins(struct lock_table *lock_table, uint64_t ino);
+void lock_table_call_ends(struct lock_table *lock_table, uint64_t ino);
+/**
+ * Returns true if a program on this mount has an fcntl lock of the inode, or such a call
+ * is under way.
+ */
+bool lock_table_is_busy(struct lock_table *lock_table, uint64_t ino);
+/**
  * Returns all locks that are neither lost nor being released, as an array that the
  * caller frees; *n is its length (NULL if 0). Begins a new era.
  */

@@ -225,6 +225,27 @@ static int entry_answer_check(const struct md_call *call, const struct entry_ans
     return rc;
 }
 
+/* Returns true if the set is one that XattrSet allows, or there is none. */
+static bool xattr_set_is_fine(const Rozo__XattrSet *set)
+{
+    size_t bytes = 0;
+
+    if (set == NULL)
+        return true;
+    if (set->n_names != set->n_values || set->n_names > XATTR_SET_MAX)
+        return false;
+    for (size_t i = 0; i < set->n_names; i++) {
+        const ProtobufCBinaryData *name = &set->names[i];
+
+        bytes += name->len + 1;
+        if (name->len == 0 || name->len > NAME_MAX ||
+            memchr(name->data, '\0', name->len) != NULL ||
+            set->values[i].len > XATTR_CACHED_MAX)
+            return false;
+    }
+    return bytes <= XATTR_CACHED_MAX;
+}
+
 int md_decode_entry(const struct md_call *call, struct md_entry *out)
 {
     struct unpacked u;
@@ -236,7 +257,7 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out)
                                         msg->grant, msg->dir_token, msg->others,
                                         false };
 
-        rc = entry_answer_check(call, &a, out);
+        rc = xattr_set_is_fine(msg->xattrs) ? entry_answer_check(call, &a, out) : rc;
     }
     if (rc == 0) {
         out->losses = msg->losses;
@@ -244,6 +265,21 @@ int md_decode_entry(const struct md_call *call, struct md_entry *out)
     }
     unpacked_free(&u);
     return rc;
+}
+
+const Rozo__XattrSet *md_decode_entry_xattrs(const struct md_call *call,
+                                             struct arena *arena)
+{
+    const Rozo__MdEntryResp *msg;
+
+    arena_init(arena, NULL, 0, UNPACKED_GROWS * call->answer_len);
+    msg = (const Rozo__MdEntryResp *)protobuf_c_message_unpack(
+        &rozo__md_entry_resp__descriptor, &arena->allocator, call->answer_len,
+        call->answer);
+    if (msg != NULL && msg->xattrs != NULL && xattr_set_is_fine(msg->xattrs))
+        return msg->xattrs;
+    arena_free(arena);
+    return NULL;
 }
 
 int md_decode_done(const struct md_call *call, uint64_t *ino)
@@ -420,27 +456,6 @@ static bool name_is_fine(const ProtobufCBinaryData *name)
         return false;
     return !(name->data[0] == '.' &&
              (name->len == 1 || (name->len == 2 && name->data[1] == '.')));
-}
-
-/* Returns true if the set is one that XattrSet allows, or there is none. */
-static bool xattr_set_is_fine(const Rozo__XattrSet *set)
-{
-    size_t bytes = 0;
-
-    if (set == NULL)
-        return true;
-    if (set->n_names != set->n_values || set->n_names > XATTR_SET_MAX)
-        return false;
-    for (size_t i = 0; i < set->n_names; i++) {
-        const ProtobufCBinaryData *name = &set->names[i];
-
-        bytes += name->len + 1;
-        if (name->len == 0 || name->len > NAME_MAX ||
-            memchr(name->data, '\0', name->len) != NULL ||
-            set->values[i].len > XATTR_CACHED_MAX)
-            return false;
-    }
-    return bytes <= XATTR_CACHED_MAX;
 }
 
 /* Returns true if the page is valid. */

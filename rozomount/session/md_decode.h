@@ -50,6 +50,12 @@ void md_entry_drop(struct md_entry *entry);
 int md_attr_check(const Rozo__Attr *attr, struct md_attr *out);
 /** Decodes answers of LOOKUP, LINK, GETATTR, SETATTR, WROTE, TRUNCATED. */
 int md_decode_entry(const struct md_call *call, struct md_entry *out);
+/**
+ * Unpacks and checks the xattrs in the answer of a LOOKUP. arena: as of
+ * md_decode_readdir(). Returns NULL if there are none; the arena is empty then.
+ */
+const Rozo__XattrSet *md_decode_entry_xattrs(const struct md_call *call,
+                                             struct arena *arena);
 /** Decodes the answer of a LOOKUP that found nothing. */
 int md_decode_no_entry(const struct md_call *call, struct md_grant *out);
 /**

@@ -340,10 +340,22 @@ static void list_ranges(struct token_cache *t, struct token_cache_claim *out)
     }
 }
 
+/* Tokens of locks are not claimed: an exportd of an earlier build would not keep them. */
+static void lock_tokens_drop(struct token_cache *t)
+{
+    LIST_FOREACH_SAFE(node, &t->all) {
+        struct token *k = container_of(node, struct token, link);
+
+        if (token_is_of_locks(ino_of(k)))
+            token_free(t, k);
+    }
+}
+
 void token_cache_claim(struct token_cache *t, struct token_cache_claim *out)
 {
     token_cache_lock(t);
     t->opened_grant = 0;
+    lock_tokens_drop(t);
     out->shared = list_held(t, TOKEN_SHARED, TOKEN_SHARED, &out->n_shared);
     out->exclusive = list_held(t, TOKEN_EXCLUSIVE, TOKEN_EXCLUSIVE, &out->n_exclusive);
     list_ranges(t, out);

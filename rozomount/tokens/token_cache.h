@@ -89,7 +89,10 @@ bool token_cache_are_given(struct token_cache *t);
  * Returns the inodes with a token, as an array that the caller frees; *n is its length.
  */
 uint64_t *token_cache_list(struct token_cache *t, size_t *n);
-/** All tokens held, to be claimed when the session is opened again. */
+/**
+ * All tokens held, to be claimed when the session is opened again; those of locks end
+ * here.
+ */
 struct token_cache_claim {
     uint64_t *shared, *exclusive; /* owned by the caller */
     size_t n_shared, n_exclusive;

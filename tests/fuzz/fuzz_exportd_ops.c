@@ -73,6 +73,7 @@ static const uint16_t ops[] = {
     ROZO__OP__AD_STREAM_RESERVE,
     ROZO__OP__AD_STREAM_RELEASE,
     ROZO__OP__AD_STREAM_LIST,
+    ROZO__OP__AD_NAMES,
 };
 
 static struct world w;

@@ -161,7 +161,7 @@ class Cluster:
     """A private cluster. Names of members are those of `rozo dev status`."""
 
     def __init__(self, base, layout=0, codec=None, storages=None, links=None, mounts=1,
-                 mount_options=None, log_level=None, inline=None, metas=None, witness=False):
+                 mount_options=None, log_level=None, inline=None, metas=None, witness=False, names=None):
         self.base = base                       # folder of the test; all of it is removed at the end
         self.dir = os.path.join(base, "c")     # folder of the cluster
         self.mnts = [os.path.join(base, "mnt%d" % (i + 1)) for i in range(mounts)]
@@ -171,7 +171,7 @@ class Cluster:
         self.options = ["--layout", layout]
         for option, value in (("--codec", codec or os.environ.get("ROZO_TEST_CODEC")), ("--storages", storages),
                               ("--links", links), ("--log-level", log_level), ("--inline", inline),
-                              ("--metas", metas)):
+                              ("--metas", metas), ("--names", names)):
             if value is not None:
                 self.options += [option, value]
         self.options += ["--witness"] if witness else []

@@ -253,11 +253,25 @@ def test_up_with_more_storages_makes_the_cluster_larger(cluster):
 
 def test_options_that_contradict_the_cluster_are_refused(cluster):
     c = cluster(layout=0, mounts=0)
-    for option in (["--layout", 1], ["--links", 3], ["--inline", 4096], ["--storages", 3],
+    for option in (["--layout", 1], ["--links", 3], ["--inline", 4096], ["--storages", 3], ["--names", "fold"],
                    ["--codec", next(codec for codec in CODECS if codec != c.codec)]):
         r = rozo("dev", "up", "--dir", c.dir, *option, check=False)
         assert r.returncode == 1 and option[0] in r.stderr, r.stderr
     assert c.dev_status()["state"] == "up"
+
+
+def test_names_of_the_export_can_be_folded(cluster):
+    c = cluster(layout=0, names="fold")
+    assert [e["names"] for e in c.status()["exports"]] == ["fold"]
+    write(c.mnt + "/Clip.mov", b"x")
+    assert os.getxattr(c.mnt, b"glusterfs.get_real_filename:CLIP.MOV") == b"Clip.mov\0"
+    c.down()
+    c.up()  # the same option again is no contradiction, nor is none
+    assert os.getxattr(c.mnt, b"glusterfs.get_real_filename:clip.mov") == b"Clip.mov\0"
+    r = rozo("dev", "up", "--dir", c.dir, "--names", "posix", check=False)
+    assert r.returncode == 1 and "--names" in r.stderr, r.stderr
+    r = rozo("dev", "up", "--dir", c.dir, "--names", "ntfs", check=False)
+    assert r.returncode == 2 and "posix or fold" in r.stderr, r.stderr
 
 
 def test_unknown_codec_is_refused_with_a_list_of_all(scratch):

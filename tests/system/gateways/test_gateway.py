@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from conftest import ROZO, cannot_mount, rozo, tool
+from fake_systemd import Systemd
 from ports import free_port
 from mounts import alone
 
@@ -15,22 +16,6 @@ pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %
                                  reason="smbd is not installed (deploy/install-deps.sh --tests)")]
 
 # Runs a command where systemd seems to run: its systemctl writes its words to $1/systemctl.log.
-UNDER_SYSTEMD = r"""
-set -e
-work=$1; shift
-mount --make-rprivate /
-mkdir -p "$work/lib" "$work/units" "$work/run" "$work/bin" /var/lib/rozo
-mount --bind "$work/lib" /var/lib/rozo
-mount --bind "$work/units" "$(mkdir -p /etc/systemd/system && echo /etc/systemd/system)"
-mount --bind "$work/run" /run
-mkdir -p /run/systemd/system
-printf '#!/bin/sh\necho "$*" >>%s/systemctl.log\nexit $(cat %s/fails 2>/dev/null || echo 0)\n' "$work" "$work" \
-    >"$work/bin/systemctl"
-chmod +x "$work/bin/systemctl"
-PATH=$work/bin:$PATH exec "$@"
-"""
-
-
 def refused(r, *words, status=1):
     """Checks the exit status and that the message has all words; returns the message."""
     assert r.returncode == status, r.stderr
@@ -196,23 +181,11 @@ def test_missing_samba_has_a_message(cluster_shared, scratch):
 def test_systemd_runs_the_gateway_and_requires_its_mount(cluster_shared, scratch):
     c, d, port = cluster_shared, scratch + "/systemd", str(free_port())
     tool("unshare")
-    os.mkdir(d)
-
-    def under_systemd(*args):
-        r = subprocess.run(alone(c.base, "sh", "-c", UNDER_SYSTEMD, "sh", d, ROZO, "gateway", *args),
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        words = []
-        if os.path.exists(d + "/systemctl.log"):
-            with open(d + "/systemctl.log") as f:
-                words = f.read().splitlines()
-            os.unlink(d + "/systemctl.log")
-        return r, words
-
-    r, words = under_systemd("smb", "main", "--mount", c.mnt, "--port", port)
+    systemd = Systemd(c, d)
+    r, words = systemd.gateway("smb", "main", "--mount", c.mnt, "--port", port)
     assert r.returncode == 0 and "rozo-smb.service runs" in r.stdout, r.stdout + r.stderr
     assert words == ["daemon-reload", "enable rozo-smb.service", "reload-or-restart rozo-smb.service"]
-    with open(d + "/units/rozo-smb.service") as f:
-        unit = f.read().splitlines()
+    unit = systemd.unit("rozo-smb.service")
     escaped = c.mnt.strip("/").replace("-", "\\x2d").replace("/", "-") + ".mount"
     for line in ("BindsTo=" + escaped, "After=" + escaped, "AssertPathIsMountPoint=" + c.mnt,
                  "ExecStart=/usr/sbin/smbd --foreground --no-process-group --configfile=/var/lib/rozo/smb/smb.conf"):
@@ -220,12 +193,12 @@ def test_systemd_runs_the_gateway_and_requires_its_mount(cluster_shared, scratch
     assert not any("@" in line for line in unit)
     with open(d + "/fails", "w") as f:
         f.write("1")
-    r, _ = under_systemd("smb", "main", "--mount", c.mnt, "--share", "second")
+    r, _ = systemd.gateway("smb", "main", "--mount", c.mnt, "--share", "second")
     refused(r, "systemctl", "journalctl -u rozo-smb.service")
     os.unlink(d + "/fails")
-    r, words = under_systemd("remove", "smb")
+    r, words = systemd.gateway("remove", "smb")
     assert r.returncode == 0, r.stderr
     assert words == ["disable --now rozo-smb.service", "daemon-reload"] and os.listdir(d + "/units") == []
     # A gateway in another folder is none of systemd's.
-    r, words = under_systemd("smb", "main", "--mount", c.mnt, "--dir", scratch + "/other", "--port", port)
+    r, words = systemd.gateway("smb", "main", "--mount", c.mnt, "--dir", scratch + "/other", "--port", port)
     assert r.returncode == 0 and words == [] and "/smbd --foreground" in r.stdout, r.stdout + r.stderr

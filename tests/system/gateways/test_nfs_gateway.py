@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from conftest import ROZO, cannot_mount, rozo
+from fake_systemd import Systemd
 from mounts import alone
 
 pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount()),
@@ -14,22 +15,6 @@ pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %
                                  reason="ganesha.nfsd is not installed (deploy/install-deps.sh --tests)")]
 
 # Runs a command where systemd seems to run: its systemctl writes its words to $1/systemctl.log.
-NFS_UNDER_SYSTEMD = r"""
-set -e
-work=$1; shift
-mount --make-rprivate /
-mkdir -p "$work/lib" "$work/units" "$work/run" "$work/bin" /var/lib/rozo /etc/systemd/system
-mount --bind "$work/lib" /var/lib/rozo
-mount --bind "$work/units" /etc/systemd/system
-mount --bind "$work/run" /run
-mkdir -p /run/systemd/system
-printf '#!/bin/sh\necho "$*" >>%s/systemctl.log\nexit $(cat %s/fails 2>/dev/null || echo 0)\n' "$work" "$work" \
-    >"$work/bin/systemctl"
-chmod +x "$work/bin/systemctl"
-PATH=$work/bin:$PATH exec "$@"
-"""
-
-
 def refused_nfs(r, *words, status=1):
     """Checks the exit status and that the message has all words."""
     assert r.returncode == status, r.stdout + r.stderr
@@ -195,23 +180,12 @@ def test_only_the_export_that_was_set_up_is_run(cluster_shared, other_mount, scr
 
 def test_systemd_runs_nfs_and_requires_its_mount(cluster_shared, scratch):
     c, d = cluster_shared, scratch + "/systemd"
-    os.mkdir(d)
-
-    def under_systemd(*args):
-        r = subprocess.run(alone(c.base, "sh", "-c", NFS_UNDER_SYSTEMD, "sh", d, ROZO, "gateway", *args),
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        words = []
-        if os.path.exists(d + "/systemctl.log"):
-            with open(d + "/systemctl.log") as f:
-                words = f.read().splitlines()
-            os.unlink(d + "/systemctl.log")
-        return r, words
+    systemd = Systemd(c, d)
 
     def unit():
-        with open(d + "/units/rozo-nfs.service") as f:
-            return f.read().splitlines()
+        return systemd.unit("rozo-nfs.service")
 
-    r, words = under_systemd("nfs", "main", "--mount", c.mnt)
+    r, words = systemd.gateway("nfs", "main", "--mount", c.mnt)
     assert r.returncode == 0 and "rozo-nfs.service runs" in r.stdout, r.stdout + r.stderr
     assert words == ["daemon-reload", "enable rozo-nfs.service", "restart rozo-nfs.service"]
     escaped = c.mnt.strip("/").replace("-", "\\x2d").replace("/", "-") + ".mount"
@@ -223,16 +197,16 @@ def test_systemd_runs_nfs_and_requires_its_mount(cluster_shared, scratch):
                             d + "/units/rozo-nfs.service"],
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert r.returncode == 0 and "nfs.service:" not in r.stdout, r.stdout
-    r, words = under_systemd("nfs", "main", "--mount", c.mnt, "--v4-only")
+    r, words = systemd.gateway("nfs", "main", "--mount", c.mnt, "--v4-only")
     assert r.returncode == 0 and not any("rpcbind" in line for line in unit())
     with open(d + "/fails", "w") as f:
         f.write("1")
-    r, _ = under_systemd("nfs", "main", "--mount", c.mnt)
+    r, _ = systemd.gateway("nfs", "main", "--mount", c.mnt)
     refused_nfs(r, "systemctl", "journalctl -u rozo-nfs.service")
     os.unlink(d + "/fails")
-    r, words = under_systemd("remove", "nfs")
+    r, words = systemd.gateway("remove", "nfs")
     assert r.returncode == 0, r.stderr
     assert words == ["disable --now rozo-nfs.service", "daemon-reload"] and os.listdir(d + "/units") == []
     # A gateway in another folder is none of systemd's.
-    r, words = under_systemd("nfs", "main", "--mount", c.mnt, "--dir", scratch + "/other")
+    r, words = systemd.gateway("nfs", "main", "--mount", c.mnt, "--dir", scratch + "/other")
     assert r.returncode == 0 and words == [] and "rozo gateway run nfs" in r.stdout, r.stdout + r.stderr

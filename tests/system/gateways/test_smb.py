@@ -276,6 +276,21 @@ def test_byte_range_locks_of_two_gateways_and_fcntl_exclude(two_gateways):
         two.end()
 
 
+def test_files_without_locks_cost_few_questions_about_them(two_gateways, scratch):
+    """Samba tests for a lock before each read and write: the mount knows the answer after the first."""
+    c, (one, _) = two_gateways
+
+    def asked():
+        return c.status()["exportd"]["requests"].get("lock_test", 0)
+
+    data = os.urandom(64 << 20)
+    put(scratch + "/clip", data)
+    before = asked()
+    one.client("put %s/clip clip" % scratch, "get clip %s/back" % scratch)
+    assert get(scratch + "/back") == data
+    assert asked() - before <= 3
+
+
 def test_smbd_goes_on_while_a_storage_is_killed(two_gateways, scratch):
     c, (one, two) = two_gateways
     data = pattern(3, 8 << 20)

@@ -2,6 +2,7 @@
 import ctypes
 import mmap
 import os
+import random
 import subprocess
 
 import pytest
@@ -36,6 +37,38 @@ def test_times_that_nanoseconds_do_not_hold(ab, two_mounts):
     two_mounts.remount()
     check(b)
     check(a)
+
+
+def test_xattrs_come_with_names(ab, two_mounts):
+    """A program that looks at files by name, and reads attributes of each, costs one request a file at most."""
+    a, b = ab
+    names = ["f%d" % i for i in range(1000)]
+    for name in names:
+        open(os.path.join(a, name), "w").close()
+        for i in range(3):
+            os.setxattr(os.path.join(a, name), "user.%d" % i, name.encode() * (i + 1))
+    two_mounts.remount()
+    random.Random(1).shuffle(names)
+
+    def asked():
+        requests = two_mounts.status()["exportd"]["requests"]
+        return {kind: requests.get(kind, 0) for kind in ("lookup", "getattr", "readdir", "getxattr", "listxattr")}
+
+    os.getxattr(os.path.join(b, names.pop()), "user.0")
+    before = asked()
+    for name in names:
+        path = os.path.join(b, name)
+        assert os.stat(path).st_size == 0
+        assert os.getxattr(path, "user.1") == name.encode() * 2
+        assert sorted(os.listxattr(path)) == ["user.0", "user.1", "user.2"]
+    cost = {kind: n - before[kind] for kind, n in asked().items()}
+    print(cost)
+    assert sum(cost.values()) <= 1100 and cost["getxattr"] <= 10 and cost["listxattr"] <= 10
+    for name in names[:20]:  # what came is dropped when another mount changes it
+        os.setxattr(os.path.join(a, name), "user.1", b"changed")
+        os.removexattr(os.path.join(a, name), "user.2")
+        assert os.getxattr(os.path.join(b, name), "user.1") == b"changed"
+        assert sorted(os.listxattr(os.path.join(b, name))) == ["user.0", "user.1"]
 
 
 # ---- st_blocks ----

@@ -1,7 +1,11 @@
 """Advisory locks across mounts: fcntl ranges, OFD, flock; waiting, signals, deadlocks, death, restarts of exportd."""
+import fcntl
 import os
 import select
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -197,3 +201,105 @@ def test_locks_are_kept_over_a_restart_of_exportd(two):
     assert w.answer() == "ok"
     assert b("set", "r", 5, 1) == "EAGAIN"
     assert b("set", "w", 4, 1) == "EAGAIN"
+
+
+def n_tests(c):
+    """Returns how many tests for a lock exportd was asked."""
+    return c.status()["exportd"]["requests"].get("lock_test", 0)
+
+
+def test_tests_of_a_file_without_locks_ask_exportd_once(two):
+    c, agent = two
+    a, b = agent(0), agent(1)
+    assert b("get", "w", 0, 0) == "free"
+    before = n_tests(c)
+    for _ in range(50):
+        assert b("get", "w", 0, 0) == "free" and b("get", "r", 5, 1) == "free"
+    assert n_tests(c) == before
+    assert a("set", "w", 10, 10) == "ok"
+    assert b("get", "r", 0, 0) == "w 10 10"
+    assert a("set", "u", 0, 0) == "ok"
+    assert b("get", "r", 0, 0) == "free"
+
+    def asks_nobody():
+        n = n_tests(c)
+        return all(b("get", "w", 0, 0) == "free" for _ in range(10)) and n_tests(c) == n
+
+    wait_for(asks_nobody, "the answers to be known again")
+    other = agent(1)  # another process on the same mount
+    assert b("set", "w", 0, 5) == "ok"
+    assert other("get", "w", 0, 0) == "w 0 5" and b("get", "w", 0, 0) == "free"
+    b.kill()
+    wait_for(lambda: other("get", "w", 0, 0) == "free", "the locks of a dead process to go")
+
+
+WATCH = r"""
+import fcntl, os, struct, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+print("ready", flush=True)
+ask = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+while True:
+    start = time.monotonic()
+    kind = struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_GETLK, ask))[0]
+    print(start, time.monotonic(), kind != fcntl.F_UNLCK, flush=True)
+"""
+
+
+class Watcher:
+    """A process that tests for a lock all the time, and says what it saw."""
+
+    def __init__(self, path):
+        self.p = subprocess.Popen([sys.executable, "-c", WATCH, path], stdout=subprocess.PIPE, text=True)
+        assert self.p.stdout.readline() == "ready\n"
+        self.seen = []
+
+    def see(self, n=20):
+        """Waits for n tests that begin from now on."""
+        now, found = time.monotonic(), 0
+        while found < n:
+            start, end, locked = self.p.stdout.readline().split()
+            self.seen.append((float(start), float(end), locked == "True"))
+            found += float(start) > now
+
+    def end(self):
+        self.p.kill()
+        self.p.communicate()
+
+
+def agree(c, name, way, restart=False):
+    """Locks a file on one mount while a process tests for that on the other one; returns the number of tests."""
+    here, there = (os.path.join(mnt, name) for mnt in c.mnts[::way])
+    with open(here, "wb") as f:
+        w = Watcher(there)
+        try:
+            w.see()
+            begun = time.monotonic()
+            fcntl.lockf(f, fcntl.LOCK_EX)
+            locked = time.monotonic()
+            w.see()
+            if restart:
+                c.kill("exportd")
+                c.restart("exportd")
+                w.see()
+            released = time.monotonic()
+            fcntl.lockf(f, fcntl.LOCK_UN)
+            free = time.monotonic()
+            w.see()
+        finally:
+            w.end()
+    for start, end, found in w.seen:
+        if start > locked and end < released:
+            assert found, "the lock on %s was not seen" % name
+        elif end < begun or start > free:
+            assert not found, "a lock on %s was seen that was released, or not taken yet" % name
+    return len(w.seen)
+
+
+def test_two_mounts_agree_on_locks_at_each_moment(two):
+    """A test on one mount that begins after a lock was taken on the other one, and ends before it is released, finds
+    it; one that begins after the release finds none. exportd restarts while the last file is locked."""
+    c, _ = two
+    before = n_tests(c)
+    n_seen = sum(agree(c, "f%d" % i, (1, -1)[i % 2]) for i in range(20))
+    assert n_tests(c) - before < n_seen - 20 * 10, "exportd was asked nearly each time"
+    agree(c, "last", 1, restart=True)

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "deploy/verbs/fsck_join.h"
+#include "deploy/fsck/fsck_join.h"
 #include "tests/unit/unit.h"
 
 static struct fsck f;

@@ -69,6 +69,34 @@ static void mounts_come_in_order_with_their_sources(void **state)
     assert_string_equal(entry.source, "");
 }
 
+/* Goal: a mount that a later one covers does not count, whatever that one is of. */
+static void mounts_of_an_export_are_counted(void **state)
+{
+    static const char all[] = "1 0 1:1 / / rw - ext4 /dev/vda rw\n"
+                              "2 1 1:2 / /mnt/a rw,noatime - fuse.rozomount h:1/main rw\n"
+                              "3 1 1:3 / /mnt/b rw - fuse.rozomount h:1/main rw\n"
+                              "4 3 1:4 / /mnt/b rw,noatime - fuse.rozomount h:1/main rw\n"
+                              "5 1 1:5 / /mnt/c rw - fuse.rozomount h:1/main rw\n"
+                              "6 5 1:6 / /mnt/c rw - fuse.rozomount h:1/other rw\n"
+                              "7 1 1:7 / /mnt/d rw - fuse.rozomount h:1/main rw\n"
+                              "8 7 1:8 / /mnt/d rw - tmpfs x rw\n"
+                              "9 1 1:9 / /mnt/e rw - fuse.sshfs h:1/main rw\n";
+    struct mount_entry m;
+
+    (void)state;
+    assert_int_equal(mounts_count(all, "main", "", &m), 2);
+    assert_string_equal(m.path, "/mnt/b");
+    assert_string_equal(m.options, "rw,noatime");
+    assert_int_equal(mounts_count(all, "main", "/mnt/a", &m), 1);
+    assert_string_equal(m.path, "/mnt/a");
+    assert_int_equal(mounts_count(all, "main", "/mnt/c", &m), 0);
+    assert_int_equal(mounts_count(all, "main", "/mnt/d", &m), 0);
+    assert_int_equal(mounts_count(all, "main", "/mnt/e", &m), 0);
+    assert_int_equal(mounts_count(all, "other", "", &m), 1);
+    assert_string_equal(m.path, "/mnt/c");
+    assert_int_equal(mounts_count("", "main", "", &m), 0);
+}
+
 static void absolute_paths(void **state)
 {
     char cwd[PATH_MAX], out[PATH_MAX], wanted[2 * PATH_MAX];
@@ -95,6 +123,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_topmost_mount),
         cmocka_unit_test(mounts_come_in_order_with_their_sources),
+        cmocka_unit_test(mounts_of_an_export_are_counted),
         cmocka_unit_test(absolute_paths),
     };
 

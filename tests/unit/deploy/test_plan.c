@@ -19,6 +19,7 @@ static struct dev_plan *plan_new(void)
     plan->n_storages = 8;
     plan->n_links = 2;
     plan->inline_max = 4096;
+    plan->fold = true;
     plan->n_metas = 1;
     plan->meta_ports[0][0] = 20000;
     strcpy(plan->codec, "mojette");
@@ -167,6 +168,7 @@ static void what_is_wrong_is_refused(void **state)
         { "\"links\": 2", "\"links\": 0", "out of range" },
         { "\"inline_max\": 4096", "\"inline_max\": 65537", "out of range" },
         { "\"inline_max\": 4096", "\"inline_max\": -1", "out of range" },
+        { "\"names\": \"fold\"", "\"names\": \"ntfs\"", "out of range" },
         { "\"links\": 2", "\"links\": 3", "storage_ports" },
         { "\"links\": 2", "\"links\": 900", "out of range" },
         { "\"mojette\"", "\"nojette\"", "out of range" },

@@ -177,6 +177,41 @@ static void answer_inodes(struct rpc_call *call)
     rozo__ad_inodes_req__free_unpacked(req, NULL);
 }
 
+/* Fault of a name that exportd will name. */
+struct fake_fault {
+    Rozo__AdNamesResp__Kind kind;
+    uint64_t dir, ino;
+    const char *name;
+};
+static struct fake_fault faults[8];
+static unsigned n_faults, n_names_asked;
+static bool no_names, repairs; /* exportd of an earlier build; faults can be repaired */
+
+/* One fault an answer; the cursor is the number of the next one. */
+static void answer_names(struct rpc_call *call)
+{
+    Rozo__AdNamesReq *req = rozo__ad_names_req__unpack(NULL, call->msg_len, call->msg);
+    Rozo__AdNamesResp resp = ROZO__AD_NAMES_RESP__INIT;
+    Rozo__AdNamesResp__Fault fault = ROZO__AD_NAMES_RESP__FAULT__INIT, *list = &fault;
+    uint8_t at = req->cursor.len > 0 ? req->cursor.data[0] : 0, next = at + 1;
+
+    n_names_asked++;
+    resp.n_names = 10;
+    resp.faults = &list;
+    if (at < n_faults) {
+        resp.n_faults = 1;
+        fault.kind = faults[at].kind;
+        fault.dir = faults[at].dir;
+        fault.ino = faults[at].ino;
+        fault.name = (ProtobufCBinaryData){ strlen(faults[at].name),
+                                            (uint8_t *)(uintptr_t)faults[at].name };
+        fault.repaired = req->repair && repairs;
+    }
+    resp.cursor = (ProtobufCBinaryData){ next < n_faults ? 1 : 0, &next };
+    answer(call, ROZO__STATUS__OK, &resp.base);
+    rozo__ad_names_req__free_unpacked(req, NULL);
+}
+
 static void answer_list(struct fake_daemon *d, struct rpc_call *call)
 {
     Rozo__StListReq *req = rozo__st_list_req__unpack(NULL, call->msg_len, call->msg);
@@ -301,6 +336,8 @@ static void handle(void *arg, struct rpc_call *call)
         answer(call, ROZO__STATUS__BUSY, NULL);
     else if (call->op == ROZO__OP__AD_INODES)
         answer_inodes(call);
+    else if (call->op == ROZO__OP__AD_NAMES && !no_names)
+        answer_names(call);
     else if (call->op == ROZO__OP__AD_STORAGE_REPLACE)
         answer_replace(call);
     else if (call->op == ROZO__OP__AD_EXPORT_CREATE)
@@ -459,6 +496,8 @@ static int setup(void **state)
         d->n_listed = d->n_removed = d->n_checked = d->n_orders = 0;
         rozo__st_health_resp__init(&d->health);
     }
+    n_faults = n_names_asked = 0;
+    no_names = repairs = false;
     for (uint64_t ino = 10; ino < 15; ino++) {
         struct fake_file *file = &files[n_files++];
         static const char *const paths[] = { "a", "dir/b", "dir/c d", "e\xff", "f" };
@@ -491,6 +530,88 @@ static void test_fsck_of_a_clean_cluster(void **state)
     assert_int_equal(verb(cmd_fsck, "fsck", "--repair", NULL), 0);
     for (unsigned i = 1; i <= STORAGES; i++)
         assert_true(daemons[i].n_removed == 0 && daemons[i].n_checked == 0);
+}
+
+static void test_fsck_tells_faults_of_names_by_path(void **state)
+{
+    json_t *json, *found;
+
+    (void)state;
+    faults[0] = (struct fake_fault){ ROZO__AD_NAMES_RESP__KIND__NAME_UNFOLDED, 11, 77,
+                                     "Clip.mov" };
+    faults[1] =
+        (struct fake_fault){ ROZO__AD_NAMES_RESP__KIND__FOLDED_NAMELESS, 11, 0, "" };
+    faults[2] =
+        (struct fake_fault){ ROZO__AD_NAMES_RESP__KIND__NAME_OF_NOTHING, 1, 9, "a\x01" };
+    faults[3] =
+        (struct fake_fault){ ROZO__AD_NAMES_RESP__KIND__LISTED_OTHER, 99, 10, "z" };
+    n_faults = 4;
+    assert_int_equal(verb(cmd_fsck, "fsck", NULL), 4);
+    PRINTED("main: dir/b/Clip.mov: the index of folded names lacks it (inode 77); "
+            "--repair puts it there\n");
+    PRINTED("main: dir/b: the index of folded names has an entry without a name; "
+            "--repair removes that\n");
+    PRINTED("main: a\\x01: its inode is lost (inode 9); not repaired by fsck\n");
+    PRINTED("main: directory 99: z: listings of its directory have another name or inode "
+            "in its place (inode 10); not repaired by fsck\n");
+    PRINTED("2 faults of names cannot be repaired");
+    PRINTED("40 names: 4 faults\n");
+    assert_int_equal(n_names_asked, 4);
+    assert_int_equal(verb(cmd_fsck, "fsck", "--json", NULL), 4);
+    json = out_json();
+    assert_false(json_is_true(json_object_get(json, "clean")));
+    assert_true(json_is_true(json_object_get(json, "whole")));
+    assert_int_equal(json_array_size(json_object_get(json, "names_wrong")), 4);
+    found = json_array_get(json_object_get(json, "names_wrong"), 0);
+    assert_string_equal(json_string_value(json_object_get(found, "dir_path")), "dir/b");
+    assert_string_equal(json_string_value(json_object_get(found, "name")), "Clip.mov");
+    assert_string_equal(json_string_value(json_object_get(found, "kind")),
+                        "name_unfolded");
+    json_decref(json);
+    repairs = true;
+    n_faults = 2;
+    assert_int_equal(verb(cmd_fsck, "fsck", "--repair", NULL), 4);
+    PRINTED("main: dir/b/Clip.mov: the index of folded names lacks it (inode 77); "
+            "repaired\n");
+    assert_null(strstr(out, "cannot be repaired"));
+    n_faults = 0;
+    assert_int_equal(verb(cmd_fsck, "fsck", "--repair", NULL), 0);
+    PRINTED("10 names: 0 faults\n");
+}
+
+/* Goal: what is left of a file whose inode is lost is not removed as ownerless. */
+static void test_fsck_keeps_data_that_a_name_leads_to(void **state)
+{
+    (void)state;
+    faults[0] =
+        (struct fake_fault){ ROZO__AD_NAMES_RESP__KIND__NAME_OF_NOTHING, 1, 50, "a" };
+    n_faults = 1;
+    for (unsigned i = 0; i < 2; i++) /* numbers that exportd has given out, or never */
+        daemons[1].listed[5 + i] = (struct fake_listed){ 50 + i * 450, 9, 1, 0, NULL };
+    daemons[1].n_listed = 7;
+    assert_int_equal(verb(cmd_fsck, "fsck", "--repair-unknown", NULL), 4);
+    PRINTED("storage 1: 1 projection file (1000 B) of files with a name and without an "
+            "inode (not removed)\n");
+    assert_int_equal(daemons[1].n_removed, 1);
+    assert_int_equal(daemons[1].removed[0], 500);
+    faults[0].ino = 500;
+    assert_int_equal(verb(cmd_fsck, "fsck", "--repair-unknown", NULL), 4);
+    assert_int_equal(daemons[1].n_removed, 2);
+    assert_int_equal(daemons[1].removed[1], 50);
+}
+
+static void test_fsck_of_an_exportd_that_cannot_check_names(void **state)
+{
+    json_t *json;
+
+    (void)state;
+    no_names = true;
+    assert_int_equal(verb(cmd_fsck, "fsck", NULL), 1);
+    PRINTED("names: not looked at: exportd is of a build before this check\n");
+    assert_int_equal(verb(cmd_fsck, "fsck", "--json", NULL), 1);
+    json = out_json();
+    assert_false(json_is_true(json_object_get(json, "whole")));
+    json_decref(json);
 }
 
 static void test_fsck_waits_while_others_list(void **state)
@@ -746,6 +867,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_fsck_of_a_clean_cluster),
+        T(test_fsck_tells_faults_of_names_by_path),
+        T(test_fsck_keeps_data_that_a_name_leads_to),
+        T(test_fsck_of_an_exportd_that_cannot_check_names),
         T(test_fsck_waits_while_others_list),
         T(test_fsck_finds_and_repairs),
         T(test_fsck_names_files_that_moved),

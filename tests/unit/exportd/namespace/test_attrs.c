@@ -622,6 +622,48 @@ static void xattrs_are_counted(const char *name, const Rozo__XattrSet *set)
     n_sets += set != NULL;
 }
 
+/* Calls check() with the xattrs that a LOOKUP of the name brings; NULL: none. */
+static void lookup_xattrs(const char *name, bool xattrs,
+                          void (*check)(const char *name, const Rozo__XattrSet *set))
+{
+    Rozo__MdLookupReq req = ROZO__MD_LOOKUP_REQ__INIT;
+    Rozo__MdEntryResp *resp;
+
+    req.parent = 1;
+    req.name = (ProtobufCBinaryData){ strlen(name), (uint8_t *)(uintptr_t)name };
+    req.xattrs = xattrs;
+    OK(world_call(&w, ROZO__OP__MD_LOOKUP, &req.base, &rozo__md_entry_resp__descriptor,
+                  &resp));
+    assert_true(resp->grant != 0 && resp->attr->token != ROZO__TOKEN_MODE__TOKEN_NONE);
+    assert_int_equal(resp->dir_token, ROZO__TOKEN_MODE__SHARED);
+    check(name, resp->xattrs);
+    rozo__md_entry_resp__free_unpacked(resp, NULL);
+}
+
+static void test_lookup_with_xattrs(void **state)
+{
+    static const char *const names[] = { "few", "large", "most", "none" };
+    static char val[1025];
+    uint64_t few = mk("few", S_IFREG | 0644), large = mk("large", S_IFREG | 0644);
+    uint64_t most = mk("most", S_IFREG | 0644);
+    char name[256];
+
+    (void)state;
+    mk("none", S_IFREG | 0644);
+    OK(t_setxattr(&w, few, "user.two", "22", 2, 0));
+    OK(t_setxattr(&w, few, "security.one", "1", 1, 0));
+    OK(t_setxattr(&w, few, "user.empty", "", 0, 0));
+    OK(t_setxattr(&w, large, "user.b", val, 1025, 0));
+    for (unsigned i = 0; i < 16; i++) { /* the largest answer */
+        snprintf(name, sizeof(name), "user.%056u", i);
+        OK(t_setxattr(&w, most, name, val, 1024, 0));
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        lookup_xattrs(names[i], false, no_xattrs_came);
+        lookup_xattrs(names[i], true, small_xattrs_came);
+    }
+}
+
 /* A listing brings all xattrs of an inode, or none of them: not if one is large, if there
  * are many, or if the answer would get too long. */
 static void test_listing_with_xattrs(void **state)
@@ -1146,6 +1188,7 @@ int main(void)
         T(test_only_files_have_blocks),
         T(test_xattrs),
         T(test_listing_with_xattrs),
+        T(test_lookup_with_xattrs),
         T(test_list_of_xattrs),
         T(test_classes_of_xattrs),
         T(test_which_acls_are_valid),

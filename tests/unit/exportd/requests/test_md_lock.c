@@ -271,6 +271,199 @@ static void test_stop_answers_calls_that_wait_for_events(void **state)
     world_start(&w);
 }
 
+/* ---- tokens of locks ---- */
+
+/* Tests for a WRITE lock of all bytes by another owner. Returns the grant of the token of
+ * the inode's locks, 0: none; *found: there is a lock. */
+static uint64_t test_all(uint64_t session, bool wants_token, bool *found)
+{
+    Rozo__MdLockTestReq req = ROZO__MD_LOCK_TEST_REQ__INIT;
+    Rozo__MdLockTestResp *resp;
+    Rozo__Lock lock = ROZO__LOCK__INIT;
+    uint64_t grant;
+
+    lock.ino = ino;
+    lock.owner = 99;
+    lock.to = UINT64_MAX;
+    lock.mode = WRITE;
+    req.lock = &lock;
+    req.wants_token = wants_token;
+    w.session = session;
+    OK(world_call(&w, ROZO__OP__MD_LOCK_TEST, &req.base,
+                  &rozo__md_lock_test_resp__descriptor, &resp));
+    *found = resp->lock != NULL;
+    grant = resp->grant;
+    rozo__md_lock_test_resp__free_unpacked(resp, NULL);
+    return grant;
+}
+
+static void lock_send(uint64_t session, struct answer_got *got)
+{
+    Rozo__MdLockReq req = ROZO__MD_LOCK_REQ__INIT;
+    Rozo__Lock lock = ROZO__LOCK__INIT;
+    uint8_t msg[128];
+
+    lock.ino = ino;
+    lock.owner = 1;
+    lock.to = 10;
+    lock.mode = WRITE;
+    req.lock = &lock;
+    world_send(&w, ROZO__OP__MD_LOCK, RPC_ROLE_CLIENT, session, msg,
+               rozo__md_lock_req__pack(&req, msg), got);
+    env_virtual_run_posted(&w.env);
+}
+
+static void lock_token_gives_back(uint64_t session, uint64_t grant)
+{
+    Rozo__MdGiveBackReq req = ROZO__MD_GIVE_BACK_REQ__INIT;
+    Rozo__MdGiveBackReq__Token token = ROZO__MD_GIVE_BACK_REQ__TOKEN__INIT,
+                               *list = &token;
+
+    token.ino = ino | 1ull << 63;
+    token.grant = grant;
+    req.n_tokens = 1;
+    req.tokens = &list;
+    w.session = session;
+    OK(world_call(&w, ROZO__OP__MD_GIVE_BACK, &req.base, NULL, NULL));
+}
+
+static void test_lock_waits_until_the_token_of_locks_is_back(void **state)
+{
+    struct answer_got events, lock;
+    Rozo__MdEventsResp *r;
+    uint64_t grant;
+    bool found;
+
+    (void)state;
+    w.disobeys = true;
+    events_send(s1, 0, &events);
+    assert_int_equal(test_all(s1, false, &found), 0); /* a mount of an earlier build */
+    grant = test_all(s1, true, &found);
+    assert_true(grant != 0 && !found);
+    lock_send(s2, &lock);
+    assert_false(lock.came);
+    assert_true(events.came);
+    r = rozo__md_events_resp__unpack(NULL, events.len, events.msg);
+    assert_int_equal(r->n_events, 1);
+    assert_int_equal(r->events[0]->waiter, 0);
+    assert_int_equal(r->events[0]->ino, ino | 1ull << 63);
+    assert_int_equal(r->events[0]->keep, ROZO__TOKEN_MODE__TOKEN_NONE);
+    assert_int_equal(r->events[0]->grant, grant);
+    rozo__md_events_resp__free_unpacked(r, NULL);
+    free(events.msg);
+    /* exportd itself still says that there is no lock, and gives no new token */
+    assert_int_equal(test_all(s1, true, &found), 0);
+    assert_false(found);
+    assert_false(lock.came);
+    lock_token_gives_back(s1, grant);
+    env_virtual_run_posted(&w.env);
+    assert_true(lock.came);
+    assert_int_equal(lock.status, ROZO__STATUS__OK);
+    free(lock.msg);
+    assert_int_equal(test_all(s1, true, &found), 0);
+    assert_true(found);
+    OK(ask(s2, 1, 0, 10, UNLOCK, 0));
+    /* recalled a moment ago: nothing is granted unasked for a while */
+    assert_int_equal(test_all(s1, true, &found), 0);
+    assert_false(found);
+    env_virtual_advance_ms(&w.env, 1500);
+    assert_true(test_all(s1, true, &found) != 0);
+}
+
+static void test_own_locks_need_no_token_of_locks(void **state)
+{
+    uint64_t first, second;
+    bool found;
+
+    (void)state;
+    w.disobeys = true;
+    first = test_all(s1, true, &found);
+    OK(ask(s1, 1, 0, 10, WRITE, 0)); /* waits for nobody */
+    second = test_all(s1, true, &found);
+    assert_true(found && first != 0 && second > first);
+    assert_int_equal(test_all(s2, true, &found), 0); /* s1 has a lock */
+    assert_true(found);
+}
+
+static void test_no_token_of_locks_while_another_session_waits(void **state)
+{
+    bool found;
+
+    (void)state;
+    OK(ask(s1, 1, 0, 10, WRITE, 0));
+    IS(IN_PROGRESS, ask(s2, 1, 0, 10, WRITE, 5));
+    assert_int_equal(test_all(s1, true, &found), 0);
+    OK(ask(s1, 1, 0, 10, UNLOCK, 0));
+    assert_int_equal(test_all(s1, true, &found), 0); /* s2 has it now */
+    assert_true(found);
+}
+
+static void test_flock_needs_no_token_of_locks(void **state)
+{
+    Rozo__MdLockReq req = ROZO__MD_LOCK_REQ__INIT;
+    Rozo__Lock lock = ROZO__LOCK__INIT;
+    bool found;
+
+    (void)state;
+    w.disobeys = true;
+    assert_true(test_all(s1, true, &found) != 0);
+    lock.ino = ino;
+    lock.flock = true;
+    lock.owner = 1;
+    lock.to = UINT64_MAX;
+    lock.mode = WRITE;
+    req.lock = &lock;
+    w.session = s2;
+    OK(world_call(&w, ROZO__OP__MD_LOCK, &req.base, NULL, NULL));
+    assert_true(test_all(s1, true, &found) != 0);
+    assert_false(found);
+}
+
+/* Goal: no lock waits for a mount that is gone, nor for tokens of an earlier start. */
+static void test_tokens_of_locks_end_with_session_and_start(void **state)
+{
+    Rozo__MdCloseSessionReq req = ROZO__MD_CLOSE_SESSION_REQ__INIT;
+    struct answer_got lock;
+    bool found;
+
+    (void)state;
+    w.disobeys = true;
+    assert_true(test_all(s1, true, &found) != 0);
+    lock_send(s2, &lock);
+    assert_false(lock.came);
+    w.session = s1;
+    OK(world_call(&w, ROZO__OP__MD_CLOSE_SESSION, &req.base, NULL, NULL));
+    env_virtual_run_posted(&w.env);
+    assert_true(lock.came);
+    assert_int_equal(lock.status, ROZO__STATUS__OK);
+    free(lock.msg);
+    OK(ask(s2, 1, 0, 10, UNLOCK, 0));
+    w.session = 0;
+    world_try_session(&w);
+    s1 = w.session;
+    env_virtual_advance_ms(&w.env, 1500);
+    assert_true(test_all(s1, true, &found) != 0);
+    world_kill(&w);
+    for (unsigned i = 0; i < 2; i++) {
+        w.session = i == 0 ? s1 : s2;
+        world_reopen_session(&w);
+    }
+    OK(ask(s2, 1, 0, 10, WRITE, 0));
+    assert_int_equal(test_all(s1, true, &found), 0);
+    assert_true(found);
+}
+
+static void test_no_token_of_locks_without_an_inode(void **state)
+{
+    bool found;
+
+    (void)state;
+    ino += 1000;
+    assert_int_equal(test_all(s1, true, &found), 0);
+    ino = ino - 1000 + (1ull << 63);
+    assert_int_equal(test_all(s1, true, &found), 0);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -282,6 +475,12 @@ int main(void)
         T(test_the_end_of_a_session_releases),
         T(test_locks_are_kept_for_their_sessions_over_a_restart),
         T(test_stop_answers_calls_that_wait_for_events),
+        T(test_lock_waits_until_the_token_of_locks_is_back),
+        T(test_own_locks_need_no_token_of_locks),
+        T(test_no_token_of_locks_while_another_session_waits),
+        T(test_flock_needs_no_token_of_locks),
+        T(test_tokens_of_locks_end_with_session_and_start),
+        T(test_no_token_of_locks_without_an_inode),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

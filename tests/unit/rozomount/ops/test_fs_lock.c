@@ -20,7 +20,8 @@ enum { INO = 42, OWNER = 7, UNDER_WAY = 1 };
 
 struct fuse_req {
     struct loop *loop;
-    int rc; /* the answer, or UNDER_WAY */
+    int rc;    /* the answer, or UNDER_WAY */
+    int found; /* result of a test: F_UNLCK, ... */
 };
 
 struct fixture {
@@ -31,7 +32,9 @@ struct fixture {
     struct loop *loop;
     struct node node;
     struct handle handle;
-    struct fuse_req req;
+    struct fuse_req req, test;
+    struct mount_session_config config;
+    struct stream_reads reads;
 };
 
 /* ---- libfuse ---- */
@@ -56,14 +59,15 @@ int fuse_reply_err(fuse_req_t req, int err)
     return 0;
 }
 
-/* Functions that no operation of this test calls. */
-
 int fuse_reply_lock(fuse_req_t req, const struct flock *lock)
 {
-    (void)req;
-    (void)lock;
-    abort();
+    assert_int_equal(req->rc, UNDER_WAY);
+    req->rc = 0;
+    req->found = lock->l_type;
+    return 0;
 }
+
+/* Functions that no operation of this test calls. */
 
 int fuse_session_fd(struct fuse_session *se)
 {
@@ -101,6 +105,90 @@ static void setup(struct fixture *f)
     f->mount->lock_table = lock_table_new();
     f->mount->tokens = token_cache_new();
     md_client_session_is_open(&f->loop->md);
+}
+
+static void on_opened(void *arg, const struct mount_session_info *info)
+{
+    (void)arg;
+    (void)info;
+}
+
+static void on_map(void *arg, const struct cluster_map *map)
+{
+    (void)arg;
+    (void)map;
+}
+
+static void on_clock(void *arg, int64_t ns)
+{
+    (void)arg;
+    (void)ns;
+}
+
+static void on_first(void *arg, int rc)
+{
+    (void)arg;
+    assert_int_equal(rc, 0);
+}
+
+/* The clock of the loop; nothing else of its env is used. */
+static uint64_t loop_ns;
+
+static uint64_t loop_now(struct env *env)
+{
+    (void)env;
+    return loop_ns;
+}
+
+/* Opens a session whose tokens have numbers from 5 on. It is sure until time passes. */
+static void session_opens(struct fixture *f)
+{
+    Rozo__MdOpenSessionResp resp = ROZO__MD_OPEN_SESSION_RESP__INIT;
+    static const struct env_ops loop_ops = { .now_ns = loop_now };
+    static uint8_t cluster[16] = { 1 };
+
+    f->config = (struct mount_session_config){
+        .export_name = "main",
+        .client = "here",
+        .refs = open_refs_new(),
+        .lock_table = f->mount->lock_table,
+        .unsynced = unsynced_inodes_new(),
+        .reads = &f->reads,
+        .tokens = f->mount->tokens,
+        .open_timeout_ms = 1000,
+        .opened = on_opened,
+        .map_changed = on_map,
+        .tokens_max = on_lost,
+        .clock_is_ahead = on_clock,
+        .arg = f,
+    };
+    f->loop->env.env.ops = &loop_ops;
+    loop_ns = env_now_ns(&f->env.env);
+    f->mount->session = mount_session_new(&f->env.env, &f->loop->md, &f->config);
+    mount_session_open(f->mount->session, on_first, f);
+    resp.session = 9;
+    resp.export_id = resp.root_ino = resp.codec = 1;
+    resp.block_bytes = 8192;
+    resp.lease_ms = 20000;
+    resp.cluster_id = (ProtobufCBinaryData){ sizeof(cluster), cluster };
+    resp.grant = 5;
+    assert_int_equal(f->exportd.sent[0]->op, ROZO__OP__MD_OPEN_SESSION);
+    fake_exportd_answer(&f->exportd, 0, ROZO__STATUS__OK, &resp.base);
+    env_virtual_run_posted(&f->env);
+    while (f->exportd.n_sent > 0) /* MD_EVENTS */
+        fake_exportd_fail(&f->exportd, 0, -ECANCELED);
+    assert_true(loop_may_tell(f->loop));
+}
+
+static void session_ends(struct fixture *f)
+{
+    mount_session_close(f->mount->session, on_lost, f);
+    assert_int_equal(f->exportd.sent[0]->op, ROZO__OP__MD_CLOSE_SESSION);
+    fake_exportd_answer(&f->exportd, 0, ROZO__STATUS__OK, NULL);
+    env_virtual_run_posted(&f->env);
+    mount_session_free(f->mount->session);
+    open_refs_free(f->config.refs);
+    unsynced_inodes_free(f->config.unsynced);
 }
 
 static void teardown(struct fixture *f)
@@ -315,6 +403,124 @@ static void test_a_signal_cancels_a_wait_that_was_asked_again(void **state)
     teardown(&f);
 }
 
+/* ---- tests for a lock ---- */
+
+/* Tests for a lock. Returns true if exportd is asked. */
+static bool test_asks(struct fixture *f)
+{
+    struct fuse_file_info fi = { .fh = (uintptr_t)&f->handle, .lock_owner = OWNER + 1 };
+    struct flock fl = { .l_type = F_WRLCK, .l_len = 100 };
+    unsigned n = f->exportd.n_sent;
+
+    f->test = (struct fuse_req){ .loop = f->loop, .rc = UNDER_WAY };
+    fs_getlk(&f->test, INO, &fi, &fl);
+    if (f->exportd.n_sent == n) {
+        assert_int_equal(f->test.rc, 0);
+        assert_int_equal(f->test.found, F_UNLCK);
+        return false;
+    }
+    assert_int_equal(f->exportd.sent[n]->op, ROZO__OP__MD_LOCK_TEST);
+    return true;
+}
+
+/* Answers the newest request, a test: this token came, and there is a lock or none. */
+static void test_is_answered(struct fixture *f, uint64_t grant, bool locked)
+{
+    Rozo__MdLockTestResp resp = ROZO__MD_LOCK_TEST_RESP__INIT;
+    Rozo__Lock lock = ROZO__LOCK__INIT;
+
+    lock.mode = ROZO__LOCK__MODE__WRITE;
+    lock.to = 1;
+    resp.lock = locked ? &lock : NULL;
+    resp.grant = grant;
+    assert_int_equal(f->test.rc, UNDER_WAY);
+    fake_exportd_answer(&f->exportd, f->exportd.n_sent - 1, ROZO__STATUS__OK, &resp.base);
+    assert_int_equal(f->test.rc, 0);
+    assert_int_equal(f->test.found, locked ? F_WRLCK : F_UNLCK);
+}
+
+static void test_locks_are_tested_here_under_their_token(void **state)
+{
+    struct token_cache_claim claim;
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    session_opens(&f);
+    assert_true(test_asks(&f));
+    test_is_answered(&f, 0, false); /* no token */
+    assert_true(test_asks(&f));
+    test_is_answered(&f, 7, false);
+    assert_false(test_asks(&f));
+    assert_false(test_asks(&f));
+    token_cache_gave_back(f.mount->tokens, token_of_locks(INO), TOKEN_NONE, 7);
+    assert_true(test_asks(&f));
+    test_is_answered(&f, 7, false); /* made before the recall */
+    assert_true(test_asks(&f));
+    test_is_answered(&f, 8, false);
+    assert_false(test_asks(&f));
+    /* the next session begins without */
+    token_cache_claim(f.mount->tokens, &claim);
+    assert_int_equal(claim.n_shared + claim.n_exclusive + claim.n_ranges, 0);
+    free(claim.shared);
+    free(claim.exclusive);
+    free(claim.ranges);
+    token_cache_opened(f.mount->tokens, 9, false);
+    assert_true(test_asks(&f));
+    test_is_answered(&f, 9, true);
+    session_ends(&f);
+    teardown(&f);
+}
+
+/* exportd may have done what a call asks for before its answer is here: then another
+ * mount has seen it, and this one must agree. */
+static void test_exportd_is_asked_while_locks_of_this_mount_change(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    session_opens(&f);
+    assert_true(test_asks(&f));
+    test_is_answered(&f, 7, false);
+    asks(&f, F_WRLCK, false);
+    assert_true(test_asks(&f)); /* MD_LOCK is under way */
+    test_is_answered(&f, 8, true);
+    answer(&f, ROZO__OP__MD_LOCK, ROZO__STATUS__OK);
+    assert_true(test_asks(&f)); /* the call has not returned */
+    test_is_answered(&f, 8, true);
+    lock_is_taken(&f);
+    assert_true(test_asks(&f)); /* held */
+    test_is_answered(&f, 8, true);
+    asks(&f, F_RDLCK, false);
+    answer(&f, ROZO__OP__MD_LOCK, ROZO__STATUS__NO_LOCKS);
+    assert_int_equal(f.req.rc, -ENOLCK);
+    assert_true(test_asks(&f)); /* lost */
+    test_is_answered(&f, 8, false);
+    assert_true(
+        (lock_table_take(f.mount->lock_table, INO, false, OWNER) & LOCK_TABLE_LOST) != 0);
+    assert_false(test_asks(&f)); /* no lock is left here */
+    session_ends(&f);
+    teardown(&f);
+}
+
+static void test_exportd_is_asked_when_the_session_is_unsure(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    setup(&f);
+    session_opens(&f);
+    assert_true(test_asks(&f));
+    test_is_answered(&f, 7, false);
+    assert_false(test_asks(&f));
+    loop_ns += 20000000000; /* the lease is over, and no timer has run yet */
+    assert_true(test_asks(&f));
+    test_is_answered(&f, 0, true);
+    session_ends(&f);
+    teardown(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +530,9 @@ int main(void)
         cmocka_unit_test(test_a_lock_that_becomes_weaker_is_claimed_so),
         cmocka_unit_test(test_a_lock_that_fails_to_become_weaker_is_lost),
         cmocka_unit_test(test_a_signal_cancels_a_wait_that_was_asked_again),
+        cmocka_unit_test(test_locks_are_tested_here_under_their_token),
+        cmocka_unit_test(test_exportd_is_asked_while_locks_of_this_mount_change),
+        cmocka_unit_test(test_exportd_is_asked_when_the_session_is_unsure),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -395,8 +395,33 @@ static bool readdir_is_fine(const char *name, size_t name_len, uint64_t ino,
     return out != NULL;
 }
 
+/* Decodes the answer of a LOOKUP with this set. */
+static bool entry_is_fine(Rozo__XattrSet *set, Rozo__Attr *attr)
+{
+    Rozo__MdEntryResp msg = ROZO__MD_ENTRY_RESP__INIT;
+    static uint8_t packed[65536];
+    struct md_call call = { .answer = packed };
+    const Rozo__XattrSet *out;
+    struct md_entry entry;
+    struct arena arena;
+
+    msg.attr = attr;
+    msg.xattrs = set;
+    call.answer_len = rozo__md_entry_resp__pack(&msg, packed);
+    out = md_decode_entry_xattrs(&call, &arena);
+    assert_int_equal(md_decode_entry(&call, &entry) == 0, out != NULL);
+    if (out == NULL)
+        return false;
+    assert_int_equal(out->n_names, set->n_names);
+    arena_free(&arena);
+    msg.xattrs = NULL;
+    call.answer_len = rozo__md_entry_resp__pack(&msg, packed);
+    assert_null(md_decode_entry_xattrs(&call, &arena));
+    return true;
+}
+
 /* Decodes a page with one entry that has n xattrs, and a name without a value more if
- * it is `odd`. */
+ * it is `odd`; and the answer of a LOOKUP with such a set. */
 static bool xattr_set_is_fine(unsigned n, size_t name_len, size_t value_len, bool odd)
 {
     Rozo__MdReaddirResp msg = ROZO__MD_READDIR_RESP__INIT;
@@ -429,7 +454,9 @@ static bool xattr_set_is_fine(unsigned n, size_t name_len, size_t value_len, boo
     msg.n_entries = 1;
     call.answer_len = rozo__md_readdir_resp__pack(&msg, packed);
     out = md_decode_readdir(&call, 0, true, &arena);
-    arena_free(&arena);
+    if (out != NULL)
+        arena_free(&arena);
+    assert_int_equal(entry_is_fine(&set, &attr), out != NULL);
     return out != NULL;
 }
 

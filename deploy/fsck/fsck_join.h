@@ -10,8 +10,8 @@
  * A file *moved* if a storage has a later distribution of it than exportd, whose data
  * then are from a backup (docs/internals/redistribution.md).
  */
-#ifndef ROZO_DEPLOY_VERBS_FSCK_JOIN_H
-#define ROZO_DEPLOY_VERBS_FSCK_JOIN_H
+#ifndef ROZO_DEPLOY_FSCK_FSCK_JOIN_H
+#define ROZO_DEPLOY_FSCK_FSCK_JOIN_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,6 +50,7 @@ struct fsck_stray {
     /* Set later: exportd never gave out this number, or this generation of it. */
     bool unknown;
     bool dropped; /* set later: belongs to a file after all */
+    bool named;   /* set later: the inode is lost, and a name leads to it */
 };
 
 struct fsck {

@@ -4,7 +4,7 @@
  * In:     answers of exportd and of storages (checked: they come from the network).
  * Out:    ownerless and missing projection files. Pure: no network here.
  */
-#include "deploy/verbs/fsck_join.h"
+#include "deploy/fsck/fsck_join.h"
 
 #include <errno.h>
 #include <stdlib.h>
