@@ -64,6 +64,9 @@ enum record_flags {
     RECORD_HOLE = 1,    /* truncated or punched at this version; no overhang, no body */
     RECORD_DAMAGED = 2, /* only in read answers: the data here cannot be believed */
     RECORD_TORN = 4, /* with DAMAGED: a body for this head is known never to have come */
+    /* with DAMAGED, to nodes: a mark of this version is pending, and the damage below it
+     * may be newer */
+    RECORD_MARKED = 8,
 };
 
 /* Record header, unpacked. */

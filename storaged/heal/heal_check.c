@@ -28,6 +28,8 @@ enum {
     RETRY_MAX_MS = 160 * 1000,
     /* Age of undecided blocks that are recovered under a fence. */
     FENCE_AFTER_MS = 15 * 1000,
+    /* Longest wait of exportd for the end of a check; its own deadline is 5 s. */
+    ABANDONED_WAIT_MS = 3000,
     UNCOMMITTED_TICK_MS = 3000,
     /* Extra wait of each further candidate, so that the one before acts first. */
     UNCOMMITTED_STEP_MS = 4000,
@@ -50,6 +52,7 @@ static struct heal_check *check_find(const struct healer *h, const struct file_i
 static void check_free(struct healer *h, struct heal_check *c)
 {
     assert(h->parts->checks.n > 0 && h->parts->checks.unhealed >= c->unhealed);
+    assert(c->abandoned == NULL);
     list_remove(&c->link);
     h->parts->checks.n--;
     h->parts->checks.unhealed -= c->unhealed;
@@ -89,19 +92,42 @@ static bool all_are_up(struct healer *h, const struct storcli_target *target)
     return true;
 }
 
-/* Accepts the check of an abandoned file: exportd forgets it then. If storages are down
- * the check may last: hints of it come first, and are on stable storage. */
-static void abandoned_accept(struct healer *h, const struct storcli_target *target,
-                             struct rpc_call *call)
+/* Answers about an abandoned file, which exportd forgets then: when hints for these homes
+ * are on stable storage, or at once if there are none. */
+static void abandoned_answer(struct healer *h, const struct heal_check *c,
+                             struct rpc_call *call, uint32_t homes)
 {
-    const struct heal_check *c = check_find(h, &target->id);
-    bool is_noted = c != NULL && !all_are_up(h, target);
-    int rc = is_noted ? note_homes(h, c, UINT32_MAX) : 0;
+    int rc = note_homes(h, c, homes);
 
-    if (rc != 0 || !is_noted)
+    if (rc != 0 || homes == 0)
         rpc_reply_status(call, status_from_errno(rc));
     else
         hints_reply_stable(h, call);
+}
+
+/* Ends the wait of exportd for this check, if it waits. */
+static void abandoned_end(struct healer *h, struct heal_check *c, uint32_t homes)
+{
+    if (c->abandoned != NULL)
+        abandoned_answer(h, c, c->abandoned, homes);
+    c->abandoned = NULL;
+}
+
+/* Accepts the check of an abandoned file. This storage may stop at any time and forget
+ * the check, so the answer waits for its end or, if that may take long, for hints. */
+static void abandoned_accept(struct healer *h, const struct storcli_target *target,
+                             struct rpc_call *call)
+{
+    struct heal_check *c = check_find(h, &target->id);
+
+    if (c == NULL) {
+        rpc_reply_status(call, ROZO__STATUS__OK);
+    } else if (c->abandoned != NULL || !all_are_up(h, target)) {
+        abandoned_answer(h, c, call, UINT32_MAX);
+    } else {
+        c->abandoned = call;
+        c->abandoned_ns = env_now_ns(h->env);
+    }
 }
 
 /* Logs hints after a repair of all homes: for homes that did not answer it, and for all
@@ -205,8 +231,10 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     if (again) {
         run_again(h, c);
     } else if (good && result->n_torn == 0) {
+        abandoned_end(h, c, result->unanswered);
         check_free(h, c);
     } else {
+        abandoned_end(h, c, UINT32_MAX);
         c->unhealed = good ? result->n_torn : repair_n_unhealed(result);
         h->parts->checks.unhealed += c->unhealed;
         if (good) { /* all but the torn blocks are good */
@@ -508,6 +536,8 @@ static void on_check_timer(struct env_timer *timer)
     LIST_FOREACH_SAFE(node, &h->parts->checks.list) {
         struct heal_check *c = container_of(node, struct heal_check, link);
 
+        if (c->abandoned != NULL && now - c->abandoned_ns >= ms_to_ns(ABANDONED_WAIT_MS))
+            abandoned_end(h, c, UINT32_MAX);
         if (c->state == CHECK_WAITS && c->ready_ns <= now)
             check_run(h, c);
     }
@@ -526,13 +556,19 @@ void heal_checks_start(struct healer *h)
     env_timer_start(h->env, &h->parts->checks.uncommitted_timer, UNCOMMITTED_TICK_MS);
 }
 
-/* Stops. Jobs were cancelled before. */
+/* Stops. Jobs were cancelled before. exportd asks another storage for abandoned files. */
 void heal_checks_stop(struct healer *h)
 {
     if (h->started) {
         env_timer_stop(h->env, &h->parts->checks.timer);
         env_timer_stop(h->env, &h->parts->checks.uncommitted_timer);
     }
-    LIST_FOREACH_SAFE(node, &h->parts->checks.list)
-        check_free(h, container_of(node, struct heal_check, link));
+    LIST_FOREACH_SAFE(node, &h->parts->checks.list) {
+        struct heal_check *c = container_of(node, struct heal_check, link);
+
+        if (c->abandoned != NULL)
+            rpc_reply_status(c->abandoned, ROZO__STATUS__BUSY);
+        c->abandoned = NULL;
+        check_free(h, c);
+    }
 }

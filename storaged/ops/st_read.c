@@ -77,7 +77,8 @@ struct st_read_answer {
     uint64_t version;
     size_t body_len; /* bytes; 0: no data */
     uint64_t body_at;
-    bool torn; /* damaged, with a head but without a body */
+    bool torn;       /* damaged, with a head but without a body */
+    uint64_t marked; /* damaged: version of a pending mark that may be newer; 0: none */
 };
 
 /* True for an unknown block of a file that replaces one which was never synced: a
@@ -150,10 +151,12 @@ static void judge_mark(struct st_read_op *r, struct read_heads *rh,
     struct proj *proj = object_ready(r->op.obj, rh->projection);
     const struct pending_mark *m = pending_file_mark_at(f, r->first + i, r->at_most);
 
-    if (m == NULL ||
-        (a->state == RECORD_IS_DAMAGED
-             ? !is_under(proj, r->first + i, rh->heads + i * rh->head_bytes, m)
-             : a->version >= m->version))
+    if (m != NULL && a->state == RECORD_IS_DAMAGED &&
+        !is_under(proj, r->first + i, rh->heads + i * rh->head_bytes, m)) {
+        a->marked = a->torn ? 0 : m->version;
+        return;
+    }
+    if (m == NULL || (a->state != RECORD_IS_DAMAGED && a->version >= m->version))
         return;
     *a = (struct st_read_answer){ .state = RECORD_IS_HOLE, .version = m->version };
 }
@@ -187,6 +190,20 @@ static bool judge_record(struct st_read_op *r, struct read_heads *rh,
     return true;
 }
 
+/* Puts the head of a damaged block. A node hears of a mark that is pending over it: with
+ * the damage alone nobody would ever commit or drop the mark. */
+static void read_damaged_put(struct st_read_op *r, struct read_heads *rh, unsigned i,
+                             const struct st_read_answer *a)
+{
+    uint8_t *p = rh->heads + i * rh->head_bytes;
+    bool is_marked = a->marked != 0 && r->op.call->role == RPC_ROLE_NODE;
+
+    damaged_head_put(p, r->op.obj->hash, rh->projection, r->first + i,
+                     is_marked ? a->marked : a->version, a->torn);
+    if (is_marked)
+        p[6] |= RECORD_MARKED;
+}
+
 /* Turns the head of block i on disk into the head of the answer. */
 static void head_judge(struct st_read_op *r, struct read_heads *rh,
                        const struct pending_file *f, unsigned i)
@@ -209,7 +226,7 @@ static void head_judge(struct st_read_op *r, struct read_heads *rh,
     } else {
         memset(p, 0, rh->head_bytes);
         if (a.state == RECORD_IS_DAMAGED)
-            damaged_head_put(p, hash, rh->projection, block, a.version, a.torn);
+            read_damaged_put(r, rh, i, &a);
         else if (a.version != 0)
             hole_head_put(p, hash, rh->projection, block, a.version);
     }

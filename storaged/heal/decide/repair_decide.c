@@ -37,11 +37,11 @@ static unsigned count(uint32_t bits)
     return (unsigned)__builtin_popcount(bits);
 }
 
-/* Returns whether the answer has a known version. A torn record's version counts only
- * under a fence, where it can be rolled back. */
+/* Returns whether the answer has a known version. If torn, or that of a mark over damage,
+ * it counts only under a fence, where it can be rolled back. */
 static bool has_version(const struct view *w, const struct decide_answer *a)
 {
-    return a->kind != DECIDE_DAMAGED || (a->torn && w->rules->fenced);
+    return a->kind != DECIDE_DAMAGED || ((a->torn || a->marked) && w->rules->fenced);
 }
 
 /* Finds the newest version below `limit` (if limited). Returns false if there is none.
@@ -255,6 +255,18 @@ static bool was_never_written(const struct view *w)
     return n_unanswered(w) < w->rules->k && count(unknown_of(w, 0)) < w->rules->q;
 }
 
+/* Returns the newest version of marks over damage. */
+static uint64_t marked_newest(const struct view *w)
+{
+    uint64_t version = 0;
+
+    for (unsigned i = 0; i < w->n; i++) {
+        if (w->answers[i].marked && w->answers[i].version > version)
+            version = w->answers[i].version;
+    }
+    return version;
+}
+
 /* ---- forward: homes that lack it ---- */
 
 /* Returns what the home of projection p has, without the versions that are rolled back;
@@ -310,10 +322,13 @@ static void decide_forward(const struct view *w, const struct decide_answer *as,
     for (unsigned i = 0; i < w->n; i++) {
         const struct decide_answer *a = &w->answers[i];
 
-        if (a->kind != DECIDE_DAMAGED && a->version > as->version &&
+        if ((a->kind != DECIDE_DAMAGED || a->marked) && a->version > as->version &&
             is_fenced(w, a->version))
             d->drop |= 1u << a->candidate;
     }
+    /* only a fence shows whether the mark goes */
+    if (d->torn == 0 && !w->rules->fenced && marked_newest(w) > as->version)
+        d->torn = marked_newest(w);
 }
 
 static void view_init(struct view *w, const struct decide_rules *rules,

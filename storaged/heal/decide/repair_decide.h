@@ -25,7 +25,7 @@ enum {
 enum decide_kind {
     DECIDE_DATA,
     DECIDE_HOLE,
-    DECIDE_DAMAGED, /* unreadable or invalid; the version is unknown unless torn */
+    DECIDE_DAMAGED, /* unreadable or invalid; the version is unknown, but see below */
 };
 
 /* One storage's answer about one projection of a block. */
@@ -39,6 +39,9 @@ struct decide_answer {
     /* Damaged, but of this version: parts of it never reached the disk, and no sync of it
      * ended there. */
     bool torn;
+    /* Damaged, and a mark of this version is pending over it. The damage may be newer, so
+     * the version can be rolled back here, and counts for nothing else. */
+    bool marked;
 };
 
 /* Circumstances of a decision. Bitmaps are of places in the distribution. */

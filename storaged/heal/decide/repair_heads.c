@@ -78,6 +78,7 @@ static void add_head(struct head_ask *ha, unsigned i, unsigned projection,
         a.version = header.version;
         a.torn =
             (p[6] & RECORD_TORN) != 0 && (h->may_be_torn >> ha->ask.candidate & 1) != 0;
+        a.marked = (p[6] & RECORD_MARKED) != 0;
     } else {
         state = record_inspect(p, h->file->file_hash, h->first + ha->at + i, projection,
                                h->file->target.block_bytes, &header);
@@ -336,7 +337,8 @@ static int hides(const struct repair_heads *h, unsigned b, unsigned candidate,
             continue;
         if (a[i].level > deepest)
             deepest = a[i].level;
-        if ((a[i].kind != DECIDE_DAMAGED || a[i].torn) && a[i].version == version)
+        if ((a[i].kind != DECIDE_DAMAGED || a[i].torn || a[i].marked) &&
+            a[i].version == version)
             level = a[i].level;
     }
     return level == deepest ? level : -1;

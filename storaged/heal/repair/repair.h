@@ -67,7 +67,8 @@ enum repair_flags {
     REPAIR_VERIFY_OWN = 4, /* reads our own records whole and checks their crc */
     /* Lets spares drop their copies when all homes have the version and this repair has
      * seen the home's record whole, with its body. For that it reads our own records that
-     * a spare has, too; other storages read theirs themselves. */
+     * a spare has, too; other storages read theirs themselves, unless homes stand in for
+     * each other. */
     REPAIR_CLEAN_SPARES = 8,
     /* Our own file is partial (a rebuild): a block that it does not know, and that all
      * others call never written, does not count as missing. */

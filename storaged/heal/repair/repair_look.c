@@ -1,10 +1,9 @@
 /*
  * repair_look.c - checks records as they come, and reads our own records whole.
  *
- * In:     answers to ST_READ; pieces that verify our own records. Thread: that of the
- *         env.
- * Out:    ST_READ to our own storage; notes of wrong records, which count as damaged from
- *         then on.
+ * In:     answers to ST_READ; pieces that verify records. Thread: that of the env.
+ * Out:    ST_READ to our own storage, rarely to other homes; notes of wrong records,
+ *         which count as damaged from then on.
  * Keeps:  I4 and I8, a record counts only with the right place, version and crc.
  */
 #include <assert.h>
@@ -155,31 +154,36 @@ uint32_t piece_sound(const struct repair_piece *piece, unsigned b)
                : 0;
 }
 
-bool piece_is_copy(const struct repair_piece *piece, const struct decide_answer *a,
-                   uint64_t version)
-{
-    const struct heal_file *file = &piece->repair->file;
-
-    return a->level == 0 && a->kind != DECIDE_HOLE && a->projection < file->n &&
-           a->version <= version && file->home[a->projection] != a->candidate;
-}
-
 /* ---- verifying our own ---- */
 
-/* Returns the newest record of our own storage for projection p of block b; NULL: no
+/* Returns the newest record of these candidates for projection p of block b; NULL: no
  * data. */
-static const struct decide_answer *own_data(struct repair_piece *piece, unsigned b,
-                                            unsigned p)
+static const struct decide_answer *data_of(struct repair_piece *piece, unsigned b,
+                                           unsigned p, uint32_t candidates)
 {
     unsigned n;
     const struct decide_answer *a = piece_answers(piece, b, &n);
 
     for (unsigned i = 0; i < n; i++) {
         if (a[i].level == 0 && a[i].projection == p && a[i].kind == DECIDE_DATA &&
-            (piece->repair->own.bit >> a[i].candidate & 1) != 0)
+            (candidates >> a[i].candidate & 1) != 0)
             return &a[i];
     }
     return NULL;
+}
+
+static const struct decide_answer *own_data(struct repair_piece *piece, unsigned b,
+                                            unsigned p)
+{
+    return data_of(piece, b, p, piece->repair->own.bit);
+}
+
+static const struct decide_answer *home_data(struct repair_piece *piece, unsigned b,
+                                             unsigned p)
+{
+    unsigned home = piece->repair->file.home[p];
+
+    return home < piece->repair->file.c ? data_of(piece, b, p, 1u << home) : NULL;
 }
 
 /* Returns whether a spare has a copy, which it can drop, of a record whose home we
@@ -193,7 +197,7 @@ static bool is_at_spare(struct repair_piece *piece, unsigned b,
 
     for (unsigned i = 0; i < n && own->candidate == home; i++) {
         if (a[i].projection == own->projection &&
-            piece_is_copy(piece, &a[i], own->version))
+            spares_is_copy(piece, &a[i], own->version))
             return true;
     }
     return false;
@@ -231,6 +235,33 @@ static bool is_wanted(struct repair_piece *piece, unsigned b, unsigned p)
             ((flags & REPAIR_CLEAN_SPARES) != 0 && is_at_spare(piece, b, own)));
 }
 
+/* Returns our record of the projection of block b whose home we are; NULL: none. */
+static const struct decide_answer *own_home_data(struct repair_piece *piece, unsigned b)
+{
+    const struct heal_file *file = &piece->repair->file;
+
+    for (unsigned p = 0; p < file->n; p++) {
+        if (file->home[p] < file->c && (piece->repair->own.bit >> file->home[p] & 1) != 0)
+            return own_data(piece, b, p);
+    }
+    return NULL;
+}
+
+/* Returns whether the record of projection p of block b must be read whole at its home,
+ * another storage: none in a circle of homes can read all that its drops rest on. */
+static bool is_wanted_at_home(struct repair_piece *piece, unsigned b, unsigned p)
+{
+    const struct decide_answer *own = own_home_data(piece, b);
+    const struct decide_answer *other;
+
+    if ((piece->repair->request.flags & REPAIR_CLEAN_SPARES) == 0 || own == NULL ||
+        own->projection == p ||
+        (spares_circle(piece, b, own->projection, own->version) >> p & 1) == 0)
+        return false;
+    other = home_data(piece, b, p);
+    return other != NULL && other->version == own->version;
+}
+
 static bool wants_any(const struct repair_request *r)
 {
     return (r->flags & (REPAIR_VERIFY_OWN | REPAIR_CLEAN_SPARES)) != 0 ||
@@ -254,16 +285,16 @@ static void verify_check(struct repair_piece *piece, const struct repair_ask *as
     uint8_t *buf = malloc(n * (head_bytes + file->row_bytes));
 
     assert(n > 0 && at + n <= piece->n);
-    assert(piece->repair->own.bit == 1u << ask->candidate);
     if (buf == NULL ||
         records_take(piece, at, n, p, ask, buf, buf + n * head_bytes) != 0) {
         free(buf);
-        unverified(piece, "the answer does not fit the request");
+        if (!look->at_homes)
+            unverified(piece, "the answer does not fit the request");
         return;
     }
     piece->repair->result.read_bytes += ask->rq.answer_payload_len - n * head_bytes;
     for (unsigned i = 0; i < n; i++) {
-        const struct decide_answer *a = own_data(piece, at + i, p);
+        const struct decide_answer *a = data_of(piece, at + i, p, 1u << ask->candidate);
         const uint8_t *head = buf + i * head_bytes;
         const uint8_t *body = buf + n * head_bytes + i * file->row_bytes;
 
@@ -278,22 +309,34 @@ static void verify_check(struct repair_piece *piece, const struct repair_ask *as
     free(buf);
 }
 
-static void on_verified(struct repair_ask *ask, int rc)
+static void on_own_refused(struct repair_piece *piece, const char *why)
 {
-    struct repair_piece *piece = piece_answered(ask);
     struct piece_look *look = &piece->look;
 
-    assert(piece->n_asks == 0);
-    if (repair_ask_is_ok(ask, rc)) {
-        repair_own_told(piece->repair);
-        verify_check(piece, ask);
-    } else if (rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
-        repair_own_told(piece->repair); /* the file was removed meanwhile */
-    } else if (repair_own_refused(piece->repair)) {
+    if (repair_own_refused(piece->repair)) {
         look->next = look->projection * piece->n + look->at;
         piece_wait(piece, REPAIR_AGAIN_MS);
     } else {
-        unverified(piece, rc != 0 ? "no answer" : status_name(ask->rq.status));
+        unverified(piece, why);
+    }
+}
+
+/* Takes an answer. Another home's records that it does not answer are not seen whole, so
+ * copies stay. */
+static void on_verified(struct repair_ask *ask, int rc)
+{
+    struct repair_piece *piece = piece_answered(ask);
+    bool is_own = !piece->look.at_homes;
+
+    assert(piece->n_asks == 0);
+    if (repair_ask_is_ok(ask, rc)) {
+        if (is_own)
+            repair_own_told(piece->repair);
+        verify_check(piece, ask);
+    } else if (is_own && rc == 0 && ask->rq.status == ROZO__STATUS__NO_FILE) {
+        repair_own_told(piece->repair); /* the file was removed meanwhile */
+    } else if (is_own) {
+        on_own_refused(piece, rc != 0 ? "no answer" : status_name(ask->rq.status));
     }
     piece_step(piece);
 }
@@ -303,31 +346,34 @@ void piece_verify_send(struct repair_piece *piece)
     const struct piece_look *look = &piece->look;
     struct heal_file *file = &piece->repair->file;
     Rozo__StReadReq req = ROZO__ST_READ_REQ__INIT;
-    unsigned own = (unsigned)__builtin_ctz(piece->repair->own.bit);
+    unsigned from = look->at_homes ? file->home[look->projection]
+                                   : (unsigned)__builtin_ctz(piece->repair->own.bit);
 
     assert(look->n > 0 && look->at + look->n <= piece->n);
     req.ref = &file->ref;
     req.projection = look->projection;
     req.first_block = piece->first + look->at;
     req.n_blocks = look->n;
-    req.to_storage = file->target.storages[own];
-    if (!piece_send(piece, piece_ask_for(piece, look->projection), own, ROZO__OP__ST_READ,
-                    &req.base, 0, on_verified))
+    req.to_storage = file->target.storages[from];
+    if (!piece_send(piece, piece_ask_for(piece, look->projection), from,
+                    ROZO__OP__ST_READ, &req.base, 0, on_verified) &&
+        !look->at_homes)
         unverified(piece, "our own storage is down");
 }
 
-bool piece_verify_next(struct repair_piece *piece)
+/* Selects the next run of records, of our own storage or of other homes. Returns false
+ * when all were read. */
+static bool verify_select(struct repair_piece *piece,
+                          bool (*wants)(struct repair_piece *piece, unsigned b,
+                                        unsigned p))
 {
     struct piece_look *look = &piece->look;
-    unsigned n_all = piece->repair->file.n * piece->n;
 
-    assert(!look->verified);
-    while (piece->repair->own.bit != 0 && wants_any(&piece->repair->request) &&
-           look->next < n_all) {
+    while (look->next < piece->repair->file.n * piece->n) {
         unsigned p = look->next / piece->n, at = look->next % piece->n;
         unsigned to = at;
 
-        while (to < piece->n && is_wanted(piece, to, p))
+        while (to < piece->n && wants(piece, to, p))
             to++;
         look->next += to > at ? to - at : 1;
         if (to == at)
@@ -337,6 +383,23 @@ bool piece_verify_next(struct repair_piece *piece)
         look->projection = p;
         return true;
     }
+    return false;
+}
+
+bool piece_verify_next(struct repair_piece *piece)
+{
+    struct piece_look *look = &piece->look;
+    bool wants = piece->repair->own.bit != 0 && wants_any(&piece->repair->request);
+
+    assert(!look->verified);
+    if (wants && !look->at_homes) {
+        if (verify_select(piece, is_wanted))
+            return true;
+        look->at_homes = true;
+        look->next = 0;
+    }
+    if (wants && verify_select(piece, is_wanted_at_home))
+        return true;
     look->verified = true;
     return false;
 }

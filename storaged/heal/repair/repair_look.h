@@ -29,9 +29,10 @@ struct piece_look {
      * version. A head alone does not show that. */
     uint32_t sound[EXTENT_BLOCKS];
     uint64_t sound_version[EXTENT_BLOCKS];
-    /* Blocks whose own records are read now, of one projection. */
+    /* Blocks whose records are read now, of one projection. */
     unsigned at, n, projection;
     unsigned next; /* record to be read next, counted over projections, then blocks */
+    bool at_homes; /* our own were read; now those of other homes */
     bool verified; /* all that the request wants was read */
 };
 
@@ -52,17 +53,11 @@ enum look record_judge(struct repair_piece *piece, const struct piece_bad *which
 void piece_note_sound(struct repair_piece *piece, unsigned b, unsigned p,
                       uint64_t version, unsigned candidate);
 /**
- * Returns whether the answer is a copy outside of the projection's home, of this version
- * or older.
- */
-bool piece_is_copy(const struct repair_piece *piece, const struct decide_answer *a,
-                   uint64_t version);
-/**
  * Returns the projections of block b that their homes certainly have whole, at the
  * decided version.
  */
 uint32_t piece_sound(const struct repair_piece *piece, unsigned b);
-/** Selects the next run of our own records. Returns false when all were read. */
+/** Selects the next run of records to be read. Returns false when all were read. */
 bool piece_verify_next(struct repair_piece *piece);
 /** Reads the selected run. */
 void piece_verify_send(struct repair_piece *piece);

@@ -134,49 +134,6 @@ static bool is_whole(const struct repair_piece *piece, unsigned b)
     return (d->lack & (plan->lack[b] | ~piece->repair->scope)) == 0;
 }
 
-/* Returns the projections whose copies may be dropped. Their homes must be seen to have
- * them whole, since a power failure may keep a head and take its body. A home that also
- * stands in for another home needs its copy: it counts for one projection only. */
-static uint32_t may_go(struct repair_piece *piece, unsigned b)
-{
-    const struct heal_file *file = &piece->repair->file;
-    uint32_t may = piece_sound(piece, b);
-    unsigned n;
-    const struct decide_answer *a = piece_answers(piece, b, &n);
-
-    for (unsigned i = 0; i < n; i++) {
-        bool stands_in = a[i].level == 0 && a[i].kind == DECIDE_DATA &&
-                         a[i].version == piece->plan.decided[b].version &&
-                         file->home[a[i].projection] != a[i].candidate;
-
-        for (unsigned p = 0; p < file->n && stands_in; p++) {
-            if (file->home[p] == a[i].candidate)
-                may &= ~(1u << p);
-        }
-    }
-    return may;
-}
-
-static void note_cleans(struct repair_piece *piece, unsigned b)
-{
-    const struct piece_plan *plan = &piece->plan;
-    struct repair *repair = piece->repair;
-    uint32_t may = may_go(piece, b);
-    uint32_t spare[DIST_MAX] = { 0 };
-    unsigned n;
-    const struct decide_answer *a = piece_answers(piece, b, &n);
-
-    for (unsigned i = 0; i < n; i++) {
-        if (piece_is_copy(piece, &a[i], plan->decided[b].version))
-            spare[a[i].candidate] |= may & 1u << a[i].projection;
-    }
-    for (unsigned i = 0; i < repair->file.c; i++) {
-        if (spare[i] != 0)
-            repair_note_clean(repair, piece->first + b, 1, plan->decided[b].version,
-                              plan->holders[b], i, spare[i]);
-    }
-}
-
 /* Ends a piece for which some journal had no room. Blocks still lacking records are
  * repaired and counted later, when the walk comes back. */
 static void finish_busy(struct repair_piece *piece)
@@ -226,7 +183,7 @@ static void piece_finish(struct repair_piece *piece)
             torn_note(piece, b);
         if ((piece->repair->request.flags & REPAIR_CLEAN_SPARES) != 0 &&
             piece_is_of_extent(piece) && is_whole(piece, b))
-            note_cleans(piece, b);
+            spares_note(piece, b);
     }
 }
 

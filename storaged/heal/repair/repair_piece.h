@@ -15,6 +15,7 @@
 #include "storaged/heal/repair/repair_int.h"
 #include "storaged/heal/repair/repair_look.h"
 #include "storaged/heal/repair/repair_plan.h"
+#include "storaged/heal/repair/repair_spares.h"
 
 /* Steps of a piece; repair_piece.c has their order. */
 enum piece_state {

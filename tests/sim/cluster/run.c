@@ -17,6 +17,7 @@
 
 #include "common/base/bytes.h"
 #include "tests/sim/cluster/checks/healed.h"
+#include "tests/sim/cluster/checks/revived.h"
 #include "tests/sim/cluster/state.h"
 #include "tests/sim/cluster/world/ask.h"
 #include "tests/sim/cluster/world/quorum_laws.h"
@@ -193,6 +194,10 @@ static void on_request(const struct host *from, unsigned from_life, const struct
 {
     const struct sim_client *c = NULL;
 
+    if (call->role != RPC_ROLE_CLIENT) {
+        revived_note(from, to, call);
+        return;
+    }
     for (unsigned i = 0; i < run->n_clients; i++) {
         if (run->clients[i].host == from &&
             (call->op == ROZO__OP__ST_WRITE || call->op == ROZO__OP__MD_WROTE))
@@ -297,6 +302,7 @@ void run_once(const struct run_config *config, struct run_result *out)
     net_begin();
     model_begin(config->strict);
     xattrs_begin();
+    revived_begin();
     model.gives_up = (config->faults & (FAULT_FULL | FAULT_ERRORS)) != 0;
     run = calloc(1, sizeof(*run));
     assert(run != NULL);

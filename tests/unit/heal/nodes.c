@@ -347,15 +347,22 @@ static void on_stopped(void *arg)
     *(bool *)arg = true;
 }
 
+void node_stop_begin(unsigned i)
+{
+    nodes[i].stopping = true;
+    nodes[i].stopped = false;
+    healer_stop(nodes[i].healer, on_stopped, &nodes[i].stopped);
+    assert_false(nodes[i].stopped);
+}
+
 void node_stop(unsigned i)
 {
-    bool stopped = false;
-
-    healer_stop(nodes[i].healer, on_stopped, &stopped);
-    assert_false(stopped);
-    for (unsigned ms = 0; !stopped && ms < 1000; ms++)
+    if (!nodes[i].stopping)
+        node_stop_begin(i);
+    for (unsigned ms = 0; !nodes[i].stopped && ms < 1000; ms++)
         env_virtual_advance_ms(&nodes_env, 1);
-    assert_true(stopped);
+    assert_true(nodes[i].stopped);
+    nodes[i].stopping = false;
     nodes[i].running = false;
     healer_close(nodes[i].healer);
     nodes[i].healer = NULL;

@@ -25,6 +25,7 @@ struct node {
     uint32_t id;
     bool up;
     bool running; /* the healer runs */
+    bool stopping, stopped;
     struct memdisk disk;
     struct kv_memory *mem;
     struct identity identity;
@@ -55,6 +56,8 @@ void run_ms(uint64_t ms);
 /** Starts the healer's process as the config says; stops it cleanly; kills it, with all
  * that it had in memory. */
 void node_start(unsigned i);
+/** Asks the healer to stop; node_stop() must follow. */
+void node_stop_begin(unsigned i);
 void node_stop(unsigned i);
 void node_crash(unsigned i);
 /** Starts all healers, and sends them the map. */

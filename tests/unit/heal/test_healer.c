@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/units.h"
 #include "storaged/format/projfile.h"
 #include "storaged/heal/list/proj_list.h"
 #include "tests/unit/heal/nodes.h"
@@ -872,20 +873,82 @@ static void test_homes_of_what_stays_undecided_are_noted(void **state)
 static void test_homes_are_noted_at_once_if_a_storage_is_down(void **state)
 {
     struct storcli_target t = target_make(10, 1);
+    uint64_t from_ns;
 
     (void)state;
     nodes_start_all();
     fake_repairs.takes_ms = 5000;
-    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
-    run_ms(100);
-    assert_int_equal(node_n_missed(1), 0);
-    run_ms(20000);
     nodes[4].up = false;
     kv_memory_set_sync_ms(nodes[1].mem, 50);
+    from_ns = env_now_ns(&nodes_env.env);
     assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    assert_in_range(env_now_ns(&nodes_env.env) - from_ns, 0, ms_to_ns(100));
     assert_int_equal(kv_memory_n_unsynced(nodes[1].mem),
                      0); /* exportd forgets the file */
     assert_int_equal(node_n_missed(1), 3);
+    fake_repairs.takes_ms = 0;
+}
+
+/* All storages are up. A storage that stops forgets the check, and exportd forgets the
+ * file with the answer, so that waits for the end of the check. */
+static void test_an_abandoned_file_is_checked_before_the_answer(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    fake_repairs.takes_ms = 1000;
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    assert_int_equal(fake_repairs.n_ended, 1);
+    assert_int_equal(node_n_missed(1), 0);
+    fake_repairs.takes_ms = 0;
+}
+
+/* The check lasts, or leaves something: hints take its place before the answer. */
+static void test_homes_are_noted_if_a_check_lasts(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+    uint64_t from_ns;
+
+    (void)state;
+    nodes_start_all();
+    kv_memory_set_sync_ms(nodes[1].mem, 50);
+    fake_repairs.takes_ms = 9000;
+    from_ns = env_now_ns(&nodes_env.env);
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__OK);
+    assert_in_range(env_now_ns(&nodes_env.env) - from_ns, ms_to_ns(2900), ms_to_ns(3600));
+    assert_int_equal(fake_repairs.n_ended, 0);
+    assert_int_equal(kv_memory_n_unsynced(nodes[1].mem), 0);
+    assert_int_equal(node_n_missed(1), 3);
+    fake_repairs.takes_ms = 100;
+    next_result.undecided = 1;
+    assert_int_equal(node_check(2, &t, 0, 0, true), ROZO__STATUS__OK);
+    assert_int_equal(kv_memory_n_unsynced(nodes[2].mem), 0);
+    assert_int_equal(node_n_missed(2), 3);
+    next_result.undecided = 0;
+    fake_repairs.takes_ms = 0;
+}
+
+static void on_stop_timer(struct env_timer *timer)
+{
+    (void)timer;
+    node_stop_begin(1);
+}
+
+/* A storage stops before the check of an abandoned file has ended: exportd hears no OK,
+ * and asks the next one. */
+static void test_a_stop_refuses_an_abandoned_file(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+    struct env_timer timer;
+
+    (void)state;
+    nodes_start_all();
+    fake_repairs.takes_ms = 9000;
+    env_timer_init(&timer, on_stop_timer);
+    env_timer_start(&nodes_env.env, &timer, 500);
+    assert_int_equal(node_check(1, &t, 0, 0, true), ROZO__STATUS__BUSY);
+    node_stop(1);
     fake_repairs.takes_ms = 0;
 }
 
@@ -1325,6 +1388,9 @@ int main(void)
         T(test_homes_that_did_not_answer_a_recovery_get_hints),
         T(test_homes_of_what_stays_undecided_are_noted),
         T(test_homes_are_noted_at_once_if_a_storage_is_down),
+        T(test_an_abandoned_file_is_checked_before_the_answer),
+        T(test_homes_are_noted_if_a_check_lasts),
+        T(test_a_stop_refuses_an_abandoned_file),
         T(test_undecided_blocks_are_recovered_with_a_fence),
         T(test_spare_records_hints_of_its_handoffs),
         T(test_checks_are_tried_again_and_bounded),

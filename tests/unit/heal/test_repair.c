@@ -286,6 +286,87 @@ static void a_spare_keeps_what_counts_beside_its_home(void **state)
     }
 }
 
+/* Makes 20 blocks of which n homes each hold the copy of the next one, in a circle. */
+static void write_circle(struct fake *f, unsigned seed, unsigned n)
+{
+    fake_init(f, seed, CODEC_MOJETTE, 0);
+    write_homes(f, 0, 20, v1, 0);
+    for (unsigned b = 0; b < 20; b++) {
+        for (unsigned i = 0; i < n; i++)
+            assert_true(fake_write(f, i, (i + 1) % n, b, v1, true));
+    }
+}
+
+/* Homes stand in for each other. Any of them reads what the others have and ends it, but
+ * a storage that is in no circle reads nothing of others. */
+static void homes_that_stand_in_for_each_other_drop_their_copies(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3 * 2; i++) {
+        unsigned n = 2 + i % 2;
+        uint32_t flags = cleaning[i / 2];
+        struct fake f;
+        struct repair_result r;
+
+        write_circle(&f, 240 + i, n);
+        if (n == 2) {
+            r = repair_now(&f, 2, flags, 0, 0);
+            assert_int_equal(f.n_read_blocks, (flags & REPAIR_VERIFY_OWN) != 0 ? 20 : 0);
+            assert_int_equal(r.cleaned, 0);
+        }
+        f.n_read_blocks = 0;
+        r = repair_now(&f, 1, flags, 0, 0);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.damaged + r.healed, 0);
+        assert_int_equal(r.cleaned, 20 * n);
+        assert_int_equal(f.n_read_blocks,
+                         20 * n + ((flags & REPAIR_VERIFY_OWN) != 0 ? 20 : 0));
+        expect_all(&f, 0, 20, v1);
+        for (unsigned j = 0; j < n; j++)
+            expect_dropped(&f, j, (j + 1) % n, 20);
+        fake_close(&f);
+    }
+}
+
+static bool is_readable(struct fake *f, unsigned storage, unsigned p, unsigned b)
+{
+    const struct fake_layer *top = fake_top(f, storage, p, b);
+
+    return top != NULL && top->data && !top->rotten;
+}
+
+/* One of two homes that stand in for each other has but a head of its own. The copies
+ * count then: they stay until it has its body again. */
+static void copies_in_a_circle_stay_while_they_count(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct fake f;
+        struct repair_result r;
+
+        write_circle(&f, 250 + i, 2);
+        for (unsigned b = 0; b < 20; b += 2)
+            fake_top(&f, 1, 1, b)->rotten = true;
+        f.storages[2].up = false; /* the file cannot be repaired as a whole */
+        repair_now(&f, 0, cleaning[i], 0, 0);
+        f.storages[2].up = true;
+        repair_now(&f, 0, cleaning[i] & ~(uint32_t)REPAIR_ALL_HOMES, 0, 0);
+        for (unsigned b = 0; b < 20; b++) {
+            bool has_own = is_readable(&f, 1, 1, b);
+
+            assert_int_equal(has_own, b % 2 != 0 || (cleaning[i] & REPAIR_ALL_HOMES));
+            assert_true(has_own ||
+                        (is_readable(&f, 0, 1, b) && is_readable(&f, 1, 0, b)));
+        }
+        r = repair_now(&f, 1, cleaning[i], 0, 0);
+        assert_int_equal(r.rc, 0);
+        expect_all(&f, 0, 20, v1);
+        expect_dropped(&f, 0, 1, 20);
+        expect_dropped(&f, 1, 0, 20);
+        fake_close(&f);
+    }
+}
+
 static unsigned n_syncs; /* syncs sent to storage 2 */
 
 /* Refuses storage 2's first sync, so that its verifier is unknown; cuts its power just
@@ -1672,6 +1753,8 @@ int main(void)
         cmocka_unit_test(a_spare_keeps_what_its_home_has_but_a_head_of),
         cmocka_unit_test(spares_drop_blocks_that_a_home_has_read),
         cmocka_unit_test(a_spare_keeps_what_counts_beside_its_home),
+        cmocka_unit_test(homes_that_stand_in_for_each_other_drop_their_copies),
+        cmocka_unit_test(copies_in_a_circle_stay_while_they_count),
         cmocka_unit_test(a_spare_keeps_what_its_home_may_have_lost_since),
         cmocka_unit_test(own_projections_are_read_completely_and_rebuilt),
         cmocka_unit_test(two_copies_of_one_projection_are_not_committed),

@@ -35,10 +35,10 @@ static struct decision decide(const struct decide_rules *r, const struct decide_
 static void homes_that_lack_it_are_named_with_the_reason(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
-        { 9, 100, 3, 2, DECIDE_DATA, 0, false },
-        { 5, 100, 1, 1, DECIDE_DATA, 0, false },
-        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, false },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { 9, 100, 3, 2, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d = decide(&r, a, 4);
@@ -68,9 +68,11 @@ static void homes_that_lack_it_are_named_with_the_reason(void **state)
 static void a_storage_in_doubt_denies_nothing(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0, false }, { 5, 100, 1, 1, DECIDE_DATA, 0, false },
-        { 5, 100, 2, 2, DECIDE_DATA, 0, false }, { 5, 100, 3, 0, DECIDE_DATA, 0, false },
-        { 5, 100, 0, 0, DECIDE_DATA, 1, false },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 3, 0, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 0, 0, DECIDE_DATA, 1, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
 
@@ -92,10 +94,10 @@ static void a_storage_in_doubt_denies_nothing(void **state)
 static void one_projection_twice_is_one(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
-        { 9, 100, 3, 0, DECIDE_DATA, 0, false },
-        { 5, 100, 1, 1, DECIDE_DATA, 0, false },
-        { 5, 100, 2, 2, DECIDE_DATA, 0, false },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { 9, 100, 3, 0, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d = decide(&r, a, 4);
@@ -115,9 +117,12 @@ static void one_projection_twice_is_one(void **state)
 static void two_copies_of_one_projection_are_rolled_back(void **state)
 {
     struct decide_answer a[] = {
-        { 9, 100, 2, 2, DECIDE_DATA, 0, false }, { 9, 100, 3, 2, DECIDE_DATA, 0, false },
-        { 5, 100, 0, 0, DECIDE_DATA, 0, false }, { 0, 0, 1, 1, DECIDE_DAMAGED, 0, false },
-        { 5, 100, 2, 2, DECIDE_DATA, 1, false }, { 0, 0, 3, 2, DECIDE_HOLE, 1, false },
+        { 9, 100, 2, 2, DECIDE_DATA, 0, .torn = false },
+        { 9, 100, 3, 2, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { 0, 0, 1, 1, DECIDE_DAMAGED, 0, .torn = false },
+        { 5, 100, 2, 2, DECIDE_DATA, 1, .torn = false },
+        { 0, 0, 3, 2, DECIDE_HOLE, 1, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -137,17 +142,71 @@ static void two_copies_of_one_projection_are_rolled_back(void **state)
     assert_int_equal(decide(&r, a, 6).version, 9);
 }
 
+/* A spare lost what it had, took a mark, and does not know any more which of the two
+ * is newer. The writer is gone, and the homes never heard of the mark. */
+static void a_mark_over_damage_is_rolled_back_under_its_fence(void **state)
+{
+    struct decide_answer a[] = {
+        { 5, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, .torn = false },
+        { 9, 0, 3, 0, DECIDE_DAMAGED, 0, .torn = false, .marked = true },
+        { 0, 0, 3, 0, DECIDE_DAMAGED, 1, .torn = false },
+    };
+    struct decide_rules r = rules_of(2, 3, 4);
+    struct decision d = decide(&r, a, 4);
+
+    (void)state;
+    assert_int_equal(d.what, DECIDE_FORWARD);
+    assert_int_equal(d.version, 5);
+    assert_int_equal(d.torn, 9); /* a fence is wanted */
+    assert_int_equal(d.drop, 0);
+    assert_true(d.newest);
+    r.fenced = true;
+    d = decide(&r, a, 4);
+    assert_int_equal(d.what, DECIDE_BELOW);
+    assert_int_equal(d.version, 9);
+    d = decide(&r, a, 5);
+    assert_int_equal(d.what, DECIDE_FORWARD);
+    assert_int_equal(d.version, 5);
+    assert_int_equal(d.drop, 0x8);
+    a[3].version |= UINT64_C(1) << 32; /* above the fence */
+    assert_int_equal(decide(&r, a, 5).version, 5);
+    assert_int_equal(decide(&r, a, 5).drop, 0);
+}
+
+/* The damage hides whether the storage acknowledged the mark, or has it at all. */
+static void a_mark_over_damage_may_be_acknowledged(void **state)
+{
+    const struct decide_answer a[] = {
+        { 9, 0, 0, 0, DECIDE_HOLE, 0, .torn = false },
+        { 5, 100, 0, 0, DECIDE_DATA, 1, .torn = false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, .torn = false },
+        { 9, 0, 3, 0, DECIDE_DAMAGED, 0, .torn = false, .marked = true },
+        { 0, 0, 3, 0, DECIDE_DAMAGED, 1, .torn = false },
+    };
+    struct decide_rules r = rules_of(2, 3, 4);
+
+    (void)state;
+    r.fenced = true;
+    assert_int_equal(decide(&r, a, 6).version, 5); /* two had it at most, and q is 3 */
+    assert_int_equal(decide(&r, a, 6).drop, 0x9);
+    r.doubt = 0x2; /* a third may have had it */
+    assert_int_equal(decide(&r, a, 6).what, DECIDE_UNDECIDED);
+}
+
 /* All storages lost power, and the unsynced version is torn at too many homes: it was
  * never acknowledged as stable. */
 static void a_write_torn_before_a_sync_is_rolled_back(void **state)
 {
     struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
-        { 9, 0, 1, 1, DECIDE_DAMAGED, 0, true },
-        { 9, 0, 2, 2, DECIDE_DAMAGED, 0, true },
-        { 0, 0, 0, 0, DECIDE_HOLE, 1, false }, /* a first write, in place */
-        { 0, 0, 1, 1, DECIDE_HOLE, 1, false },
-        { 0, 0, 2, 2, DECIDE_HOLE, 1, false },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { 9, 0, 1, 1, DECIDE_DAMAGED, 0, .torn = true },
+        { 9, 0, 2, 2, DECIDE_DAMAGED, 0, .torn = true },
+        { 0, 0, 0, 0, DECIDE_HOLE, 1, .torn = false }, /* a first write, in place */
+        { 0, 0, 1, 1, DECIDE_HOLE, 1, .torn = false },
+        { 0, 0, 2, 2, DECIDE_HOLE, 1, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -177,8 +236,8 @@ static void a_write_torn_before_a_sync_is_rolled_back(void **state)
     a[1] = a[2];
     assert_int_equal(decide(&r, a, 2).what, DECIDE_UNDECIDED);
 
-    a[0] = (struct decide_answer){ 9, 0, 0, 0, DECIDE_DAMAGED, 0, true };
-    a[1] = (struct decide_answer){ 9, 0, 1, 1, DECIDE_DAMAGED, 0, true };
+    a[0] = (struct decide_answer){ 9, 0, 0, 0, DECIDE_DAMAGED, 0, .torn = true };
+    a[1] = (struct decide_answer){ 9, 0, 1, 1, DECIDE_DAMAGED, 0, .torn = true };
     r.answered = 7;
     assert_int_equal(decide(&r, a, 3).what, DECIDE_BELOW);
     d = decide(&r, a, 6);
@@ -192,9 +251,11 @@ static void a_write_torn_before_a_sync_is_rolled_back(void **state)
 static void what_too_few_know_to_have_been_nothing_is_nothing(void **state)
 {
     struct decide_answer a[] = {
-        { 0, 0, 0, 0, DECIDE_DAMAGED, 0, true },  { 0, 0, 1, 1, DECIDE_DAMAGED, 0, true },
-        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, false }, { 9, 100, 3, 1, DECIDE_DATA, 0, false },
-        { 0, 0, 3, 1, DECIDE_HOLE, 1, false },
+        { 0, 0, 0, 0, DECIDE_DAMAGED, 0, .torn = true },
+        { 0, 0, 1, 1, DECIDE_DAMAGED, 0, .torn = true },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, .torn = false },
+        { 9, 100, 3, 1, DECIDE_DATA, 0, .torn = false },
+        { 0, 0, 3, 1, DECIDE_HOLE, 1, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -226,9 +287,11 @@ static void what_too_few_know_to_have_been_nothing_is_nothing(void **state)
 static void holes_count_storages(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 0, 0, 0, DECIDE_HOLE, 0, false },   { 9, 0, 3, 1, DECIDE_HOLE, 0, false },
-        { 9, 0, 3, 2, DECIDE_HOLE, 0, false },   { 5, 100, 1, 1, DECIDE_DATA, 0, false },
-        { 5, 100, 2, 2, DECIDE_DATA, 0, false },
+        { 9, 0, 0, 0, DECIDE_HOLE, 0, .torn = false },
+        { 9, 0, 3, 1, DECIDE_HOLE, 0, .torn = false },
+        { 9, 0, 3, 2, DECIDE_HOLE, 0, .torn = false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d = decide(&r, a, 5);
@@ -244,8 +307,8 @@ static void holes_count_storages(void **state)
 static void a_spare_may_hold_all_that_is_needed(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 3, 0, DECIDE_DATA, 0, false },
-        { 9, 100, 3, 1, DECIDE_DATA, 0, false },
+        { 9, 100, 3, 0, DECIDE_DATA, 0, .torn = false },
+        { 9, 100, 3, 1, DECIDE_DATA, 0, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -261,9 +324,9 @@ static void a_spare_may_hold_all_that_is_needed(void **state)
 static void never_written_is_a_decision_too(void **state)
 {
     const struct decide_answer a[] = {
-        { 0, 0, 0, 0, DECIDE_HOLE, 0, false },
-        { 0, 0, 1, 1, DECIDE_HOLE, 0, false },
-        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, false },
+        { 0, 0, 0, 0, DECIDE_HOLE, 0, .torn = false },
+        { 0, 0, 1, 1, DECIDE_HOLE, 0, .torn = false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -289,9 +352,9 @@ static void never_written_is_a_decision_too(void **state)
 static void what_all_but_one_may_have_lost_was_never_written(void **state)
 {
     struct decide_answer a[] = {
-        { 0, 0, 0, 0, DECIDE_HOLE, 0, false },
-        { 0, 0, 1, 1, DECIDE_DAMAGED, 0, false },
-        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, true },
+        { 0, 0, 0, 0, DECIDE_HOLE, 0, .torn = false },
+        { 0, 0, 1, 1, DECIDE_DAMAGED, 0, .torn = false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, .torn = true },
     };
     struct decide_rules r = rules_of(2, 3, 3);
     struct decision d;
@@ -328,10 +391,10 @@ static void what_all_but_one_may_have_lost_was_never_written(void **state)
 static void older_versions_are_asked_for_before_a_roll_back(void **state)
 {
     struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
-        { 5, 100, 1, 1, DECIDE_DATA, 0, false },
-        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, false },
-        { 5, 100, 0, 0, DECIDE_DATA, 1, false },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { 0, 0, 2, 2, DECIDE_DAMAGED, 0, .torn = false },
+        { 5, 100, 0, 0, DECIDE_DATA, 1, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -358,10 +421,10 @@ static void older_versions_are_asked_for_before_a_roll_back(void **state)
 static void a_home_below_a_dropped_version_gets_its_missing_blocks(void **state)
 {
     const struct decide_answer a[] = {
-        { 9, 100, 0, 0, DECIDE_DATA, 0, false },
-        { 3, 100, 0, 0, DECIDE_DATA, 1, false },
-        { 5, 100, 1, 1, DECIDE_DATA, 0, false },
-        { 5, 100, 2, 2, DECIDE_DATA, 0, false },
+        { 9, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { 3, 100, 0, 0, DECIDE_DATA, 1, .torn = false },
+        { 5, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { 5, 100, 2, 2, DECIDE_DATA, 0, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -380,10 +443,10 @@ static void an_epoch_above_the_fence_is_not_resolved(void **state)
 {
     const uint64_t v1 = version_make(3, 1), v2 = version_make(4, 1);
     const struct decide_answer a[] = {
-        { v2, 100, 0, 0, DECIDE_DATA, 0, false },
-        { v1, 100, 0, 0, DECIDE_DATA, 1, false },
-        { v1, 100, 1, 1, DECIDE_DATA, 0, false },
-        { v1, 100, 2, 2, DECIDE_DATA, 0, false },
+        { v2, 100, 0, 0, DECIDE_DATA, 0, .torn = false },
+        { v1, 100, 0, 0, DECIDE_DATA, 1, .torn = false },
+        { v1, 100, 1, 1, DECIDE_DATA, 0, .torn = false },
+        { v1, 100, 2, 2, DECIDE_DATA, 0, .torn = false },
     };
     struct decide_rules r = rules_of(2, 3, 4);
     struct decision d;
@@ -423,15 +486,15 @@ static unsigned answers_of(unsigned n, unsigned c, uint32_t torn, uint32_t answe
             continue;
         if (has)
             a[n_answers++] =
-                (struct decide_answer){ NEW,         10, (uint8_t)i, (uint8_t)p,
-                                        DECIDE_DATA, 0,  false };
+                (struct decide_answer){ NEW,         10, (uint8_t)i,   (uint8_t)p,
+                                        DECIDE_DATA, 0,  .torn = false };
         a[n_answers++] = (struct decide_answer){ i < n ? OLD : 0,
                                                  i < n ? 20 : 0,
                                                  (uint8_t)i,
                                                  (uint8_t)p,
                                                  i < n ? DECIDE_DATA : DECIDE_HOLE,
                                                  has,
-                                                 false };
+                                                 .torn = false };
     }
     return n_answers;
 }
@@ -544,6 +607,8 @@ int main(void)
         cmocka_unit_test(a_storage_in_doubt_denies_nothing),
         cmocka_unit_test(one_projection_twice_is_one),
         cmocka_unit_test(two_copies_of_one_projection_are_rolled_back),
+        cmocka_unit_test(a_mark_over_damage_is_rolled_back_under_its_fence),
+        cmocka_unit_test(a_mark_over_damage_may_be_acknowledged),
         cmocka_unit_test(a_write_torn_before_a_sync_is_rolled_back),
         cmocka_unit_test(what_too_few_know_to_have_been_nothing_is_nothing),
         cmocka_unit_test(holes_count_storages),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/sim/cluster/checks/healed.h"
+#include "tests/sim/cluster/checks/revived.h"
 #include "tests/sim/cluster/state.h"
 #include "tests/sim/cluster/world/ask.h"
 
@@ -167,11 +168,12 @@ static bool is_named(uint64_t ino)
 }
 
 /* Waits until no file of a deleted inode is left. A deleted file can come back by a power
- * loss before a sync, or in a rebuild that lists it before its deletion and creates it
- * after. exportd finds it in the storages' lists; without a healer they give none. */
+ * loss before a sync, by healing from a storage that was down, or in a rebuild that lists
+ * it before its deletion and creates it after. exportd finds it in the storages' lists;
+ * without a healer they give none. */
 static void check_strays(void)
 {
-    bool come_back = run->result.n_power > 0 ||
+    bool come_back = run->result.n_power > 0 || revived_any() ||
                      (run->config.faults & (FAULT_LOSE | FAULT_REPLACE)) != 0;
     uint64_t ms = come_back ? STRAYS_SWEEP_MS : STRAYS_MS;
     uint64_t until_ns = world_clock.now_ns + ms * 1000000;
@@ -209,12 +211,13 @@ void check_everything(void)
 }
 
 /* Tells whether a scrub may find faults that nothing else does: rot; unreadable pages
- * that no reader met; bodies torn by power; blocks left incomplete by a client that died
- * when exportd had lost (or was about to lose) its list of open files. */
+ * that no reader met; bodies torn by power; removed files that healing created; blocks
+ * left incomplete by a client that died when exportd had lost (or was about to lose) its
+ * list of open files. */
 static bool scrub_may_find(void)
 {
     return (run->config.faults & (FAULT_ROT | FAULT_SPOIL | FAULT_PAGES)) != 0 ||
-           run->result.n_power > 0 ||
+           run->result.n_power > 0 || revived_any() ||
            (run->result.n_client_deaths > 0 && run->exportd_deaths > 0);
 }
 

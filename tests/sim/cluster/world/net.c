@@ -657,7 +657,7 @@ static void request_arrives(struct net_flight *f)
         tell_request(f->x->from->proc->name, h->proc->name, f->x->op, f->msg->bytes,
                      f->msg->len, f->payload->bytes, f->payload->len);
     watch(h, f->x->op, true);
-    if (net.on_request != NULL && f->x->role == RPC_ROLE_CLIENT)
+    if (net.on_request != NULL)
         net.on_request(f->x->from, f->x->from_life, h, &c->call);
     before = proc_enter(h->proc);
     if (net.drops_missed && f->x->op == ROZO__OP__ST_MISSED)
