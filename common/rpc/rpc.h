@@ -17,6 +17,9 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+/* A bit of ids that users of a channel choose; it is not in those that a channel makes. */
+#define RPC_ID_CHOSEN (1ull << 63)
+
 enum {
     RPC_MSG_MAX = 4 << 20,     /* bytes of one packed message */
     RPC_PAYLOAD_MAX = 8 << 20, /* bytes of one payload */
@@ -62,8 +65,8 @@ struct rpc_request {
     /* In every frame of the request. 0: rpc_send() sets the session that the channel has
      * then. */
     uint64_t session;
-    /* Not 0: repeats a request that was answered before, as the same request, with the
-     * `id` it had then. */
+    /* Not 0: the id of the request: that of one that was answered before, which this one
+     * repeats, or one that the caller has chosen, with RPC_ID_CHOSEN. */
     uint64_t again;
     /* Not 0: an exportd of another start refuses it with NOT_LEADER (lower 32 bits of
      * MdWaitLeaderResp.start). A peer that does not know this ignores it. */

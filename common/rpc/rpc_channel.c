@@ -91,6 +91,7 @@ static void channel_init(struct channel *ch, struct env_uv *env,
     ch->probe_ms = config->probe_ms != 0 ? config->probe_ms : PROBE_MS_DEFAULT;
     ch->queue_max = config->queue_max != 0 ? config->queue_max : QUEUE_MAX_DEFAULT;
     env_random(&ch->e->env, &ch->next_id, sizeof(ch->next_id));
+    ch->next_id &= ~RPC_ID_CHOSEN;
     ch->pool.idle_max_bytes = POOL_IDLE_MAX;
     ch->task.fn = on_channel_task;
     list_init(&ch->waiting);

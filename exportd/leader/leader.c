@@ -52,9 +52,9 @@ struct leader {
     bool leads; /* as the member said last */
     /* News of the core: it is ready; a storage knows a later start; it has ended. */
     bool is_ready, is_outrun, has_ended;
-    uint64_t start_known; /* by a storage, when a core was outrun */
-    struct exportd *core; /* owned */
-    struct env_task task; /* takes the news of the core */
+    uint64_t start_known;  /* by a storage, when a core was outrun */
+    struct exportd *core;  /* owned */
+    struct env_task task;  /* takes the news of the core */
     struct list_node held; /* in order of arrival */
     unsigned n_held;
     struct env_timer timer; /* end of the oldest one */

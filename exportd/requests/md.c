@@ -23,6 +23,7 @@
 #include "exportd/sessions/session.h"
 #include "exportd/sessions/session_locks.h"
 #include "exportd/sessions/session_store.h"
+#include "exportd/sessions/session_takeover.h"
 #include "exportd/sessions/token_wait.h"
 
 enum {
@@ -270,6 +271,35 @@ static void end_dead_sessions(struct exportd *x, uint64_t reporter, size_t n_dea
     }
 }
 
+/* Opens the session, or gives the client that of a dead process. */
+static int open_or_take_over(struct exportd *x, struct export *e,
+                             const Rozo__MdOpenSessionReq *req, struct session **out)
+{
+    if (req->takes_over != 0)
+        return session_take_over(x, e, req->takes_over, req->client, req->read_only, out);
+    return session_open(x, e, req->session, req->client, req->read_only, out);
+}
+
+/* Adds what a session that was taken over holds. */
+static int add_held(struct session *s, struct held_messages *h,
+                    Rozo__MdOpenSessionResp *resp)
+{
+    int rc = held_messages_make(s, h);
+
+    if (rc != 0)
+        return rc;
+    resp->n_held_inodes = h->n_inodes;
+    resp->held_inodes = h->inode_list;
+    resp->n_held_tokens = h->n_shared;
+    resp->held_tokens = h->tokens;
+    resp->n_held_exclusive = s->tokens.n - h->n_shared;
+    resp->held_exclusive = h->tokens + h->n_shared;
+    resp->n_held_locks = h->n_locks;
+    resp->held_locks = h->lock_list;
+    resp->took_over = true;
+    return 0;
+}
+
 int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdOpenSessionReq *req = (const Rozo__MdOpenSessionReq *)msg;
@@ -278,6 +308,7 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     struct export *e = export_find_name(x, req->export_name);
     bool fresh = session_find(x, req->session) == NULL;
     struct storage_messages *storages;
+    struct held_messages held = { 0 };
     struct session *s;
     struct inode in;
     int rc = e == NULL ? -ENOENT : 0;
@@ -288,7 +319,7 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     if (rc == 0) {
         /* first, to make room for the new one */
         end_dead_sessions(x, req->session, req->n_dead_sessions, req->dead_sessions);
-        rc = session_open(x, e, req->session, req->client, req->read_only, &s);
+        rc = open_or_take_over(x, e, req, &s);
     }
 
     if (rc == 0 && req->n_open_inodes > SESSION_REFS_MAX)
@@ -299,13 +330,19 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     }
     if (rc == 0)
         rc = claim_locks(s, req, &resp);
+    if (rc == 0 && req->takes_over != 0)
+        rc = add_held(s, &held, &resp);
     if (rc == 0)
         rc = storage_messages_make(x, &storages);
     if (rc != 0) {
+        held_messages_free(&held);
         free(resp.locks_lost);
         return rc;
     }
-    resp.tokens_lost = !session_claim_tokens(s, req, fresh, &resp.grant);
+    if (req->takes_over != 0)
+        resp.grant = session_keep_tokens(s);
+    else
+        resp.tokens_lost = !session_claim_tokens(s, req, fresh, &resp.grant);
     session_came_back(x, s->id);
     op->sync = store_error(x->store) == 0; /* the next start must know the session */
     resp.session = s->id;
@@ -325,6 +362,7 @@ int md_open_session(struct md_op *op, const ProtobufCMessage *msg)
     resp.tokens_max = s->tokens_max;
     rc = md_op_pack(op, &resp.base);
     free(storages);
+    held_messages_free(&held);
     free(resp.locks_lost);
     return rc;
 }

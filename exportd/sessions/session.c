@@ -334,18 +334,42 @@ static void file_abandoned(struct session *s, uint64_t ino)
         writer_recovery_add(s->export, &in);
 }
 
+static void cuts_forget(struct session *s)
+{
+    struct open_file *f, *tmp;
+
+    HASH_ITER(hh, s->cuts, f, tmp)
+    {
+        open_file_free(&s->cuts, f);
+        s->export->x->sessions->table.n_cuts--;
+    }
+}
+
+void session_abandon_files(struct session *s)
+{
+    struct open_file *f, *tmp;
+
+    HASH_ITER(hh, s->cuts, f, tmp)
+    file_abandoned(s, f->ino);
+    cuts_forget(s);
+    HASH_ITER(hh, s->refs, f, tmp)
+    {
+        if (!f->writes)
+            continue;
+        file_abandoned(s, f->ino);
+        namespace_unreported(&s->export->ns, f->ino);
+        store_end_operation(s->export->x->store);
+    }
+}
+
 void session_end(struct exportd *x, struct session *s, bool gone)
 {
     struct open_file *f, *tmp;
 
     assert(s->export->n_sessions > 0);
-    HASH_ITER(hh, s->cuts, f, tmp)
-    {
-        if (gone)
-            file_abandoned(s, f->ino);
-        open_file_free(&s->cuts, f);
-        x->sessions->table.n_cuts--;
-    }
+    if (gone)
+        session_abandon_files(s);
+    cuts_forget(s);
     HASH_ITER(hh, s->refs, f, tmp)
     {
         uint64_t ino = f->ino;
@@ -353,10 +377,6 @@ void session_end(struct exportd *x, struct session *s, bool gone)
         bool wrote = f->writes;
 
         assert(n > 0);
-        if (gone && wrote) {
-            file_abandoned(s, ino);
-            namespace_unreported(&s->export->ns, ino);
-        }
         open_file_free(&s->refs, f);
         x->sessions->table.n_refs--;
         refs_drop(s->export, ino, n, wrote, false);
@@ -387,6 +407,20 @@ static void session_evict(struct exportd *x, struct session *s, const char *why,
     session_events_end(s, -ROZO_ENO_SESSION);
 }
 
+void session_begin_takeover(struct session *s)
+{
+    struct exportd *x = s->export->x;
+
+    s->has_heir = true;
+    if (s->is_fenced)
+        return;
+    s->expires_ns = 0; /* the process is dead, so no client relies on the lease */
+    if (s->ends)
+        fences_check(x);
+    else
+        session_evict(x, s, "has died, and another process takes its mount over", 0);
+}
+
 void session_is_dead(struct exportd *x, uint64_t id)
 {
     struct session *s = session_find(x, id);
@@ -395,6 +429,8 @@ void session_is_dead(struct exportd *x, uint64_t id)
         awaited_is_dead(x, id);
         return;
     }
+    if (s->is_fenced)
+        return;
     s->expires_ns = 0; /* the process is dead, so no client relies on the lease */
     if (s->ends)
         fences_check(x);
@@ -482,6 +518,10 @@ void sessions_tick(struct exportd *x)
         reply_cache_trim(&s->replies, now_ns);
         reply_cache_trim(&s->before, now_ns);
         session_events_tick(s);
+        if (s->is_fenced && now_ns > s->expires_ns) {
+            session_end(x, s, true); /* nobody came to continue it */
+            continue;
+        }
         if (s->ends)
             continue;
         if (now_ns > s->expires_ns)

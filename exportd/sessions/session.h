@@ -23,6 +23,9 @@ struct session {
     char client[MESSAGE_MAX + 1];
     bool read_only;
     bool ends; /* has ended; kept until storages refuse its writes */
+    /* another process takes over what it holds, see session_takeover.c */
+    bool has_heir, is_fenced;
+    uint64_t id_before; /* session that it continues; 0: none */
     uint64_t expires_ns;
     struct open_file *refs; /* owned */
     struct open_file *cuts; /* owned: unfinished truncates begun without a reference */
@@ -102,6 +105,13 @@ void session_has_cut(struct session *s, uint64_t ino);
  * nothing for an unknown id.
  */
 void session_is_dead(struct exportd *x, uint64_t id);
+/**
+ * Ends the session of a dead process, but keeps what it holds for another one, until a
+ * lease after s->is_fenced is set: no late write of the process can succeed then.
+ */
+void session_begin_takeover(struct session *s);
+/** Queues checks of all files that the session did not finish writing. */
+void session_abandon_files(struct session *s);
 /**
  * Gives back everything the session holds and frees it. gone: it did not close, so its
  * files must be checked.

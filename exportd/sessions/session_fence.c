@@ -173,8 +173,12 @@ static void fence_confirm(struct session_fence *f)
     f->state = FENCE_CONFIRMED;
     x->sessions->fences.n_unconfirmed--;
     fence_put(f);
-    if (s != NULL && s->ends)
+    if (s != NULL && s->ends && s->has_heir) {
+        s->is_fenced = true;
+        s->expires_ns = env_now_ns(x->env) + ms_to_ns(x->config.lease_ms);
+    } else if (s != NULL && s->ends) {
         session_end(x, s, true);
+    }
     fence_leave_grace(f);
 }
 

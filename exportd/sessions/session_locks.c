@@ -98,7 +98,7 @@ int session_claim_lock(struct session *s, const Rozo__Lock *msg)
     return rc == 0 ? locks_set(&s->export->locks, &lock) : rc;
 }
 
-void session_drop_locks(struct session *s)
+void session_end_lock_waits(struct session *s)
 {
     struct lock_call *c, *next;
 
@@ -107,5 +107,10 @@ void session_drop_locks(struct session *s)
         locks_cancel(&s->export->locks, &c->wait);
         lock_call_free(c);
     }
+}
+
+void session_drop_locks(struct session *s)
+{
+    session_end_lock_waits(s);
     lock_holder_end(&s->export->locks, &s->locks);
 }

@@ -21,6 +21,7 @@ int session_lock_cancel(struct session *s, uint64_t waiter);
  * Takes a lock that the session held before this start. -EAGAIN: another session has it.
  */
 int session_claim_lock(struct session *s, const Rozo__Lock *msg);
+void session_end_lock_waits(struct session *s);
 /** Ends all waits of the session and releases its locks. */
 void session_drop_locks(struct session *s);
 

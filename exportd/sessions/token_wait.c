@@ -227,8 +227,9 @@ void session_send_back(struct session *s)
         assert(call != NULL);
         parked_free(p);
         to = reply_cache_to(call);
-        reply_cache_keep(&s->replies, &to, -ROZO_ERETRY, false, NULL, 0,
-                         env_now_ns(x->env));
+        if ((to.id & RPC_ID_CHOSEN) == 0) /* else it is sent again under this id */
+            reply_cache_keep(&s->replies, &to, -ROZO_ERETRY, false, NULL, 0,
+                             env_now_ns(x->env));
         call_answer(x, call, -ROZO_ERETRY, NULL, false);
     }
 }
@@ -339,6 +340,15 @@ static int claim_all(struct session *s, const Rozo__MdOpenSessionReq *req, bool 
     for (size_t i = 0; rc == 0 && i < req->n_ranges; i++)
         rc = claim_range(s, req->ranges[i], fresh);
     return rc;
+}
+
+uint64_t session_keep_tokens(struct session *s)
+{
+    uint64_t grant = ++exportd_of(s)->last_grant;
+
+    tokens_claim_all(&s->tokens);
+    tokens_claimed(tokens_of(s), &s->tokens, grant);
+    return grant;
 }
 
 bool session_claim_tokens(struct session *s, const Rozo__MdOpenSessionReq *req,

@@ -72,6 +72,11 @@ void session_wake(struct token_waiter *waiter);
  */
 bool session_claim_tokens(struct session *s, const Rozo__MdOpenSessionReq *req,
                           bool fresh, uint64_t *grant);
+/**
+ * Keeps all tokens of a session whose client was replaced, and sends it the recalls that
+ * are not answered. Returns the serial of its tokens.
+ */
+uint64_t session_keep_tokens(struct session *s);
 /** Answers RETRY to waiting calls that change names; they have done nothing. */
 void session_send_back(struct session *s);
 /** Answers all waiting calls with rc. */

@@ -358,6 +358,28 @@ void locks_drop(struct locks *l, uint64_t ino, enum lock_kind kind,
     tell(l);
 }
 
+void lock_holder_each(struct lock_holder *holder,
+                      void (*fn)(void *arg, const struct lock *lock), void *arg)
+{
+    LIST_FOREACH(node, &holder->owned) {
+        const struct lock_owner *o = container_of(node, struct lock_owner, holder_link);
+
+        for (size_t i = 0; i < o->ranges.n; i++) {
+            const struct mapped_range *r = &o->ranges.list[i];
+            const struct lock lock = { .ino = o->inode->ino,
+                                       .kind = o->kind,
+                                       .holder = holder,
+                                       .owner = o->owner,
+                                       .pid = o->pid,
+                                       .from = r->from,
+                                       .to = r->to,
+                                       .mode = (enum lock_mode)r->value };
+
+            fn(arg, &lock);
+        }
+    }
+}
+
 void lock_holder_end(struct locks *l, struct lock_holder *holder)
 {
     assert(list_is_empty(&holder->waits));

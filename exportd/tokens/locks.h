@@ -97,6 +97,9 @@ bool locks_are_of_others(const struct locks *l, uint64_t ino, enum lock_kind kin
 /** Releases all locks of one kind that an owner has on an inode. */
 void locks_drop(struct locks *l, uint64_t ino, enum lock_kind kind,
                 struct lock_holder *holder, uint64_t owner);
+/** Calls fn for each range that the holder has locked. */
+void lock_holder_each(struct lock_holder *holder,
+                      void (*fn)(void *arg, const struct lock *lock), void *arg);
 /** Releases all locks of a session that ended. It must not be waiting. */
 void lock_holder_end(struct locks *l, struct lock_holder *holder);
 

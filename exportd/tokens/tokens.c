@@ -740,6 +740,22 @@ void tokens_each(const struct tokens *t,
     }
 }
 
+size_t token_holder_list(const struct token_holder *holder, uint64_t *inos)
+{
+    size_t n = 0, end = holder->n;
+
+    LIST_FOREACH(node, &holder->all) {
+        const struct token_holding *h = container_of(node, struct token_holding, link);
+
+        if (h->mode == TOKEN_SHARED)
+            inos[n++] = ino_of(h->inode);
+        else
+            inos[--end] = ino_of(h->inode);
+    }
+    assert(n == end);
+    return n;
+}
+
 uint64_t token_holder_owes_since(const struct token_holder *holder)
 {
     assert(holder->n > 0 || list_is_empty(&holder->recalled));
@@ -847,6 +863,15 @@ int tokens_claim_range(struct tokens *t, struct token_holder *holder, uint64_t i
         return -EAGAIN;
     h->claimed = h->mode; /* ranges it does not claim are given back when recalled */
     return 0;
+}
+
+void tokens_claim_all(struct token_holder *holder)
+{
+    LIST_FOREACH(node, &holder->all) {
+        struct token_holding *h = container_of(node, struct token_holding, link);
+
+        h->claimed = h->mode;
+    }
 }
 
 void tokens_claimed(struct tokens *t, struct token_holder *holder, uint64_t serial)

@@ -215,6 +215,11 @@ void tokens_each(const struct tokens *t,
                             enum token_mode mode, const struct range_map *ranges),
                  void *arg);
 /**
+ * Lists the inodes of a holder's tokens in inos[holder->n]: SHARED ones from its start
+ * on, the others from its end on. Returns the number of SHARED ones.
+ */
+size_t token_holder_list(const struct token_holder *holder, uint64_t *inos);
+/**
  * Returns since when the holder has owed an answer to a recall (ns, monotonic);
  * UINT64_MAX: it owes none.
  */
@@ -240,6 +245,8 @@ int tokens_claim(struct tokens *t, struct token_holder *holder, uint64_t ino,
 int tokens_claim_range(struct tokens *t, struct token_holder *holder, uint64_t ino,
                        const struct token_range *range, enum token_access access,
                        bool fresh);
+/** Claims all tokens of a holder whose client has been replaced by another one. */
+void tokens_claim_all(struct token_holder *holder);
 /** Drops the tokens that were not claimed; the others get this serial. */
 void tokens_claimed(struct tokens *t, struct token_holder *holder, uint64_t serial);
 

@@ -22,6 +22,8 @@
 #include "common/system/systemd.h"
 #include "rozomount/daemon/fuse_access.h"
 #include "rozomount/daemon/mount_run.h"
+#include "rozomount/daemon/takeover.h"
+#include "rozomount/hold/holder.h"
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/handle.h"
 #include "rozomount/op/mount.h"
@@ -145,14 +147,15 @@ static void catch_signals_as_init(void)
     sigaction(SIGINT, &action, NULL);
 }
 
-static int write_pid_file(const char *path, struct err *err)
+/* Writes the process to signal: the holder, if there is one. */
+static int write_pid_file(const char *path, pid_t pid, struct err *err)
 {
     FILE *f;
 
     if (path == NULL)
         return 0;
     f = fopen(path, "we");
-    if (f == NULL || fprintf(f, "%d\n", (int)getpid()) < 0 || fflush(f) != 0) {
+    if (f == NULL || fprintf(f, "%d\n", (int)pid) < 0 || fflush(f) != 0) {
         int rc = err_set(err, -errno, "pid file %s: %s", path, strerror(errno));
 
         if (f != NULL) {
@@ -172,16 +175,44 @@ static void on_stop_signal(void *arg)
     mount_unmount(arg);
 }
 
+static void on_upgrade_signal(uv_signal_t *handle, int number)
+{
+    (void)number;
+    mount_hand_over(handle->data);
+}
+
+/* What main() watches on the loop of the mount. */
+struct signals {
+    struct stop_signals stop;
+    uv_signal_t upgrade; /* SIGUSR2: another process is to take the mount over */
+};
+
 static void on_loops_end(void *arg)
 {
-    stop_signals_close(arg);
+    struct signals *signals = arg;
+
+    stop_signals_close(&signals->stop);
+    uv_close((uv_handle_t *)&signals->upgrade, NULL);
+}
+
+static int signals_start(struct signals *signals, struct mount *m)
+{
+    uv_loop_t *loop = &m->loops[0].uv;
+    int rc = stop_signals_start(&signals->stop, loop, on_stop_signal, m);
+
+    uv_signal_init(loop, &signals->upgrade);
+    signals->upgrade.data = m;
+    if (rc == 0)
+        rc = uv_signal_start(&signals->upgrade, on_upgrade_signal, SIGUSR2);
+    uv_unref((uv_handle_t *)&signals->upgrade);
+    return rc;
 }
 
 /*
  * Opens the session, catches signals, mounts, in this order: as soon as the mount is
  * visible a signal may end it.
  */
-static int start(struct mount *m, struct options *opt, struct stop_signals *signals,
+static int start(struct mount *m, struct options *opt, struct signals *signals,
                  struct err *err)
 {
     int rc = mount_open(m, opt, err);
@@ -190,7 +221,7 @@ static int start(struct mount *m, struct options *opt, struct stop_signals *sign
         return rc;
     m->before_end = on_loops_end;
     m->before_end_arg = signals;
-    rc = stop_signals_start(signals, &m->loops[0].uv, on_stop_signal, m);
+    rc = signals_start(signals, m);
     if (rc != 0)
         log_warn("cannot catch signals: %s", error_text(rc));
     return mount_start(m, err);
@@ -203,9 +234,12 @@ static void say_that_we_serve(const struct mount *m, int *report)
 
     if (*report >= 0)
         daemon_let_go();
-    log_info("%s mounted on %s, %u loop%s", opt->spec, opt->mountpoint, m->n_loops,
-             m->n_loops == 1 ? "" : "s");
-    sd_tell_ready("serving");
+    log_info("%s %s %s, %u loop%s", opt->spec,
+             mount_takes_over(m) ? "taken over on" : "mounted on", opt->mountpoint,
+             m->n_loops, m->n_loops == 1 ? "" : "s");
+    if (m->hold.link < 0)
+        sd_tell_ready("serving");
+    holder_serves(&m->hold); /* it tells the manager */
     if (*report >= 0) {
         prctl(PR_SET_PDEATHSIG, 0);
         daemon_report(*report, "+");
@@ -213,17 +247,34 @@ static void say_that_we_serve(const struct mount *m, int *report)
     *report = -1;
 }
 
-static int run(struct options *opt, int *report, struct err *err)
+/* A process that takes a mount over lets go only of what it does not keep: exportd and the
+ * holder wait for the next one. */
+static _Noreturn void fail_to_take_over(const struct err *err, int rc)
+{
+    log_error("cannot take the mount over: %s", err->text);
+    _exit(rc == -ROZO_ENO_SESSION ? HOLDER_EXIT_LOST : EXIT_FAILED);
+}
+
+static int run(struct options *opt, const struct holder_fds *hold, int *report,
+               struct err *err)
 {
     struct mount *m = xzalloc(sizeof(*m));
-    struct stop_signals signals = { 0 };
-    int rc = start(m, opt, &signals, err), started;
+    struct signals signals = { 0 };
+    int rc, started;
 
+    m->hold = *hold;
+    rc = start(m, opt, &signals, err);
+
+    if (rc != 0 && mount_takes_over(m))
+        fail_to_take_over(err, rc);
     if (rc != 0) {
         free(m);
         return err_wrap(err, rc, "mount %s", opt->spec);
     }
-    started = write_pid_file(opt->pid_file, err);
+    started = mount_takes_over(m)
+                  ? 0
+                  : write_pid_file(opt->pid_file,
+                                   m->hold.link >= 0 ? getppid() : getpid(), err);
     if (started == 0)
         say_that_we_serve(m, report);
     else
@@ -241,9 +292,27 @@ static int run(struct options *opt, int *report, struct err *err)
     return 0;
 }
 
-/* Mounts, in a child process unless in the foreground. Returns the exit status. */
-static int mount_as_told(struct options *opt)
+/* Makes the holder of the mount, if one is wanted. */
+static int hold_as_told(const struct options *opt, char *const *argv, int report,
+                        struct holder_fds *hold, struct err *err)
 {
+    const struct holder_config config = {
+        .argv = argv,
+        .mountpoint_at = opt->mountpoint_at,
+        .mountpoint = opt->mountpoint,
+        .key_file = opt->key_file,
+        .pid_file = opt->pid_file,
+        .report = report,
+        .let_go = report >= 0 ? daemon_let_go : NULL,
+    };
+
+    return opt->hold ? holder_start(&config, hold, err) : 0;
+}
+
+/* Mounts, in a child process unless in the foreground. Returns the exit status. */
+static int mount_as_told(struct options *opt, char *const *argv)
+{
+    struct holder_fds hold = { -1, -1, -1 };
     struct err err = { 0 };
     int report = -1;
     int rc = options_check_mountpoint(opt, &err);
@@ -255,13 +324,33 @@ static int mount_as_told(struct options *opt)
     if (rc == 0 && opt->run == RUN_BACKGROUND)
         rc = daemon_fork(&report, &err);
     if (rc == 0)
-        rc = run(opt, &report, &err);
+        rc = hold_as_told(opt, argv, report, &hold, &err);
+    if (rc == 0)
+        rc = run(opt, &hold, &report, &err);
     if (rc == 0)
         return 0;
     if (report >= 0)
         daemon_report(report, err.text);
     else
         complain(&err);
+    return EXIT_FAILED;
+}
+
+/* Goes on with a mount whose process has died. Returns the exit status. */
+static int take_over(struct options *opt)
+{
+    const struct holder_fds hold = { opt->takes_over[0], opt->takes_over[1],
+                                     opt->takes_over[2] };
+    struct err err = { 0 };
+    int report = -1;
+
+    for (unsigned i = 0; i < 3; i++)
+        fcntl(opt->takes_over[i], F_SETFD, FD_CLOEXEC);
+    if (opt->run == RUN_BACKGROUND)
+        daemon_let_go();
+    if (run(opt, &hold, &report, &err) == 0)
+        return 0;
+    log_error("%s", err.text);
     return EXIT_FAILED;
 }
 
@@ -295,7 +384,9 @@ int main(int argc, char **argv)
         printf("%s",
                opt.print == PRINT_HELP ? options_help : "rozomount " ROZO_VERSION "\n");
     } else {
-        status = opt.remount ? remount_as_told(&opt) : mount_as_told(&opt);
+        status = opt.takes_over[0] >= 0 ? take_over(&opt)
+                 : opt.remount          ? remount_as_told(&opt)
+                                        : mount_as_told(&opt, argv);
     }
     options_free(&opt);
     return status;

@@ -27,6 +27,7 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/exportd_link/exportd_link.h"
+#include "rozomount/daemon/takeover.h"
 #include "rozomount/inode/open_dirs.h"
 #include "rozomount/kcache/dir_places.h"
 #include "rozomount/kcache/kernel_notify.h"
@@ -52,6 +53,7 @@ enum {
     QUIT_LOOKS_MAX = 150, /* limit: some programs never stop */
     SYNC_WAIT_S = 20,
     DIRECT_IO_ALLOW_MMAP = 1 << 4, /* FUSE_DIRECT_IO_ALLOW_MMAP >> 32: Linux 6.6 */
+    HAS_RESEND = 1 << 7,           /* FUSE_HAS_RESEND >> 32: Linux 6.9 */
     DRAIN_MS = 2000,               /* limit for work on storages that closed files left */
 };
 
@@ -125,6 +127,17 @@ static void on_dead_reported(void *arg)
     liveness_dead_are_reported(((struct mount *)arg)->liveness);
 }
 
+/* Notes what another process needs to continue the session. */
+static void mount_note_session(struct mount *m, const struct mount_session_info *info)
+{
+    struct held_mount *held = held_mount(m->held);
+
+    held->losses = info->losses;
+    memcpy(held->cluster, info->cluster_id, sizeof(held->cluster));
+    held->session = info->id;
+    holder_give(&m->hold, HOLDER_LIVENESS, liveness_fd(m->liveness));
+}
+
 static void on_session_opened(void *arg, const struct mount_session_info *info)
 {
     struct mount *m = arg;
@@ -132,6 +145,7 @@ static void on_session_opened(void *arg, const struct mount_session_info *info)
     uint64_t start = exportd_link_start(m->loops[0].exportd);
 
     liveness_note(m->liveness, info->cluster_id, info->id);
+    mount_note_session(m, info);
     if (m->info.id == 0)
         m->info = *info;
     m->info.losses = info->losses;
@@ -282,6 +296,8 @@ static int opening_failed(struct mount *m, int rc, struct err *err)
     case -EIO:
         return err_set(err, rc, "exportd at %s does not answer%s%s", opt->exportd,
                        *why == '\0' ? "" : ": ", why);
+    case -ROZO_ENO_SESSION:
+        return err_set(err, rc, "exportd at %s has ended the session", opt->exportd);
     case -ENOSYS:
         return err_set(err, rc, "the daemon at %s is not exportd (but a storage?)",
                        opt->exportd);
@@ -314,6 +330,8 @@ static int mount_open_session(struct mount *m, struct err *err)
         .unsure = on_unsure,
         .map_changed = on_map_changed,
         .clock_is_ahead = on_clock_is_ahead,
+        .takes_over = mount_takes_over(m) ? held_mount(m->held)->session : 0,
+        .inherited = mount_note_inherited,
         .arg = m,
     };
     struct opening opening = { 0 };
@@ -349,10 +367,27 @@ static _Thread_local enum {
     REPLY_OPENS_PARALLEL,
 } reply_is;
 
+/* The kernel goes on with what the first process has agreed on. */
+static void mount_check_reply(struct mount *m, const void *reply, size_t len)
+{
+    const struct held_mount *held = held_mount(m->held);
+
+    m->replied_otherwise = held->reply_len != len || memcmp(held->reply, reply, len) != 0;
+}
+
+static void mount_note_reply(struct mount *m, const void *reply, size_t len)
+{
+    struct held_mount *held = held_mount(m->held);
+
+    assert(len <= sizeof(held->reply));
+    memcpy(held->reply, reply, len);
+    held->reply_len = (uint32_t)len;
+}
+
 /* Adds flags to the INIT reply that libfuse 3.14 does not know. Writes, truncates and
  * chowns clear privileges here, so the kernel need not ask for a capability before every
  * write. Files that bypass the page cache can be mapped shared. */
-static ssize_t writev_init_reply(const struct mount *m, int fd, const struct iovec *iov,
+static ssize_t writev_init_reply(struct mount *m, int fd, const struct iovec *iov,
                                  int count)
 {
     struct fuse_init_out init;
@@ -367,6 +402,11 @@ static ssize_t writev_init_reply(const struct mount *m, int fd, const struct iov
         init.flags |= FUSE_INIT_EXT;
         init.flags2 |= DIRECT_IO_ALLOW_MMAP;
     }
+    if (mount_takes_over(m)) {
+        mount_check_reply(m, &init, sizeof(init));
+        return (ssize_t)(iov[0].iov_len + sizeof(init));
+    }
+    mount_note_reply(m, &init, sizeof(init));
     return writev(fd, out, 2);
 }
 
@@ -420,6 +460,27 @@ static ssize_t clone_read(int fd, void *buf, size_t len, void *userdata)
 static const struct fuse_custom_io clone_io = { .writev = clone_writev,
                                                 .read = clone_read };
 
+/* Opens a clone of the device, for the requests of this loop. */
+static int loop_open_clone(struct loop *loop, struct err *err)
+{
+    struct mount *m = loop->mount;
+    uint32_t master = (uint32_t)m->device;
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), rc = 0;
+
+    if (fd < 0)
+        return err_set(err, -errno, "open /dev/fuse: %s", strerror(errno));
+    if (ioctl(fd, FUSE_DEV_IOC_CLONE, &master) != 0)
+        rc = err_set(err, -errno, "clone the FUSE device: %s", strerror(errno));
+    else if (fuse_session_custom_io(loop->se, &clone_io, fd) != 0)
+        rc = err_set(err, -EINVAL, "libfuse refuses a cloned device");
+    if (rc != 0) {
+        close(fd);
+        return rc;
+    }
+    loop->fd = fd; /* the session closes it */
+    return 0;
+}
+
 /* Adds a value with commas and backslashes escaped, as an option list needs. */
 static void add_escaped(char *to, size_t room, const char *value)
 {
@@ -455,15 +516,67 @@ static int mount_kernel(struct mount *m, struct err *err)
     fuse_opt_free_args(&args);
     if (loop->se == NULL)
         return err_set(err, -EINVAL, "libfuse refuses the options \"%s\"", text);
+    if (mount_takes_over(m)) {
+        m->device = m->hold.device;
+        return loop_open_clone(loop, err);
+    }
     if (fuse_session_mount(loop->se, opt->mountpoint) != 0)
         return err_set(err, -EIO,
                        "mount on %s failed; the line above says why. In a container a "
                        "profile of AppArmor, SELinux or seccomp may forbid it: see "
                        "docs/CONTAINERS.md",
                        opt->mountpoint);
-    loop->fd = fuse_session_fd(loop->se);
+    m->device = fuse_session_fd(loop->se);
+    if (m->hold.link >= 0) {
+        holder_give(&m->hold, HOLDER_DEVICE, m->device);
+        return loop_open_clone(loop, err);
+    }
+    loop->fd = m->device;
     if (fuse_session_custom_io(loop->se, &clone_io, loop->fd) != 0)
         return err_set(err, -EINVAL, "libfuse refuses I/O functions for the FUSE device");
+    return 0;
+}
+
+/* Keeps INIT for a process that takes this mount over. */
+static void mount_note_init(struct mount *m, const void *init, size_t len)
+{
+    struct held_mount *held = held_mount(m->held);
+
+    if (len > sizeof(held->init))
+        return; /* no process can take it over */
+    memcpy(held->init, init, len);
+    held->init_len = (uint32_t)len;
+}
+
+static void mount_answer_init(struct mount *m, void *buf, size_t len)
+{
+    struct fuse_buf fbuf = { .mem = buf, .size = len };
+    const struct fuse_in_header *head = buf;
+    const struct fuse_init_in *in = (const void *)(head + 1);
+    bool is_init = len >= sizeof(*head) + sizeof(*in) && head->opcode == FUSE_INIT;
+
+    m->drops_privileges = is_init && (in->flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
+    m->maps_direct = is_init && (in->flags & FUSE_INIT_EXT) != 0 &&
+                     (in->flags2 & DIRECT_IO_ALLOW_MMAP) != 0;
+    m->resends =
+        is_init && (in->flags & FUSE_INIT_EXT) != 0 && (in->flags2 & HAS_RESEND) != 0;
+    reply_is = REPLY_TO_INIT;
+    fuse_session_process_buf(m->loops[0].se, &fbuf);
+    reply_is = REPLY_GOES_OUT;
+}
+
+/* Answers the INIT of the process before once more, to nobody. */
+static int mount_repeat_init(struct mount *m, void *buf, size_t *len, struct err *err)
+{
+    const struct held_mount *held = held_mount(m->held);
+
+    *len = held->init_len;
+    memcpy(buf, held->init, *len);
+    mount_answer_init(m, buf, *len);
+    if (m->replied_otherwise)
+        return err_set(err, -ROZO_ENO_SESSION,
+                       "the kernel works with other features than this version of "
+                       "rozomount has chosen: unmount, and mount anew");
     return 0;
 }
 
@@ -475,12 +588,11 @@ static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *
 {
     struct loop *loop = &m->loops[0];
     struct pollfd pfd = { .fd = loop->fd, .events = POLLIN };
-    struct fuse_buf fbuf = { .mem = buf };
-    const struct fuse_in_header *head = buf;
-    const struct fuse_init_in *in = (const void *)(head + 1);
     ssize_t n;
     int rc;
 
+    if (mount_takes_over(m))
+        return mount_repeat_init(m, buf, len, err);
     do /* signals to stop are handled when the loops run */
         rc = poll(&pfd, 1, INIT_WAIT_MS);
     while (rc < 0 && errno == EINTR);
@@ -490,46 +602,29 @@ static int mount_read_init(struct mount *m, void *buf, size_t *len, struct err *
     if (n < 0)
         return err_set(err, -errno, "read the kernel's first FUSE request: %s",
                        strerror(errno));
-    *len = fbuf.size = (size_t)n;
-    m->drops_privileges = (size_t)n >= sizeof(*head) + sizeof(*in) &&
-                          head->opcode == FUSE_INIT &&
-                          (in->flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
-    m->maps_direct = (size_t)n >= sizeof(*head) + sizeof(*in) &&
-                     head->opcode == FUSE_INIT && (in->flags & FUSE_INIT_EXT) != 0 &&
-                     (in->flags2 & DIRECT_IO_ALLOW_MMAP) != 0;
-    reply_is = REPLY_TO_INIT;
-    fuse_session_process_buf(loop->se, &fbuf);
-    reply_is = REPLY_GOES_OUT;
+    *len = (size_t)n;
+    mount_note_init(m, buf, *len);
+    mount_answer_init(m, buf, *len);
     return 0;
 }
 
 static int loop_clone_device(struct loop *loop, void *init, size_t init_len,
                              struct err *err)
 {
-    uint32_t master = (uint32_t)loop->mount->loops[0].fd;
     char max_read[32];
     char *argv[] = { (char *)"rozomount", (char *)"-o", max_read, NULL };
     struct fuse_args args = FUSE_ARGS_INIT(3, argv);
     struct fuse_buf fbuf = { .mem = init, .size = init_len };
-    int fd, rc = 0;
+    int rc;
 
     snprintf(max_read, sizeof(max_read), "max_read=%d", IO_MAX);
     loop->se = fuse_session_new(&args, &face_ops, sizeof(face_ops), loop);
     fuse_opt_free_args(&args);
     if (loop->se == NULL)
         return err_set(err, -ENOMEM, "create a FUSE session for another loop");
-    fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(err, -errno, "open /dev/fuse: %s", strerror(errno));
-    if (ioctl(fd, FUSE_DEV_IOC_CLONE, &master) != 0)
-        rc = err_set(err, -errno, "clone the FUSE device: %s", strerror(errno));
-    else if (fuse_session_custom_io(loop->se, &clone_io, fd) != 0)
-        rc = err_set(err, -EINVAL, "libfuse refuses a cloned device");
-    if (rc != 0) {
-        close(fd);
+    rc = loop_open_clone(loop, err);
+    if (rc != 0)
         return rc;
-    }
-    loop->fd = fd; /* the session closes it */
     reply_is = REPLY_IS_SWALLOWED;
     fuse_session_process_buf(loop->se, &fbuf);
     reply_is = REPLY_GOES_OUT;
@@ -613,6 +708,12 @@ static int mount_start_loops(struct mount *m, struct err *err)
     m->inval = kernel_inval_start(m->loops[0].se, m->names_expire);
     m->notify = kernel_notify_start(m->loops[0].se, m->is_listed ? &m->at : NULL,
                                     m->names_expire);
+    m->forgets_names =
+        m->hold.link >= 0 && (m->notify == NULL || !kernel_notify_has_aged(m->notify));
+    for (unsigned i = 0; i < m->n_loops && m->resends; i++)
+        holder_give(&m->hold, HOLDER_CLONE, m->loops[i].fd);
+    if (mount_takes_over(m))
+        mount_inherit(m);
     rc = loop_start_reading(&m->loops[0], err);
     for (unsigned i = 1; i < m->n_loops && rc == 0; i++) {
         rc = -pthread_create(&m->loops[i].thread, NULL, loop_run, &m->loops[i]);
@@ -627,9 +728,8 @@ static int mount_start_loops(struct mount *m, struct err *err)
 
 /* ---- shutdown ---- */
 
-/* Runs fn on every loop; each calls loop_is_done(). Then calls next. */
-static void mount_on_every_loop(struct mount *m, void (*fn)(struct env_mail *mail),
-                                void (*next)(struct mount *m))
+void mount_on_every_loop(struct mount *m, void (*fn)(struct env_mail *mail),
+                         void (*next)(struct mount *m))
 {
     m->n_loops_left = m->n_loops;
     m->next_step = next;
@@ -648,7 +748,7 @@ static void on_loop_done(struct env_mail *mail)
         m->next_step(m);
 }
 
-static void loop_is_done(struct loop *loop)
+void loop_is_done(struct loop *loop)
 {
     loop->mail.fn = on_loop_done;
     env_mailbox_post(&loop->mount->loops[0].env, &loop->mail);
@@ -801,6 +901,10 @@ static void on_stop(struct env_mail *mail)
 {
     struct mount *m = container_of(mail, struct mount, stop_mail);
 
+    if (m->hands_over) {
+        m->stops_after = true;
+        return;
+    }
     log_info("%s: unmounted; writing out remaining data", m->opt->mountpoint);
     mount_on_every_loop(m, on_quit_reading, mount_drain);
 }
@@ -837,6 +941,7 @@ static void mount_free_memory(struct mount *m)
 {
     liveness_free(m->liveness, m->session != NULL && mount_session_is_over(m->session));
     mount_session_free(m->session);
+    held_close(m->held);
     open_refs_free(m->refs);
     lock_table_free(m->lock_table);
     token_cache_free(m->tokens);
@@ -940,12 +1045,19 @@ int mount_open(struct mount *m, const struct options *opt, struct err *err)
     m->unsynced = unsynced_inodes_new();
     m->liveness = liveness_new(NULL);
     m->sizes = opt->writeback_cache ? kernel_sizes_new() : NULL;
+    m->device = -1;
     rc = rpc_keys_load(&m->keys, false, opt->key_file, err);
+    if (rc == 0)
+        rc = held_open(m->hold.table, &held_room_of_mount, &m->held, err);
+    if (rc == 0 && mount_takes_over(m)) {
+        unsynced_inodes_lost(m->unsynced, held_mount(m->held)->losses);
+        unsynced_inodes_note_any(m->unsynced);
+    }
     if (rc == 0)
         rc = loop_init(&m->loops[0], m, 0, err);
     if (rc == 0)
         rc = mount_open_session(m, err);
-    if (rc != 0)
+    if (rc != 0 && !mount_takes_over(m))
         mount_give_up(m);
     return rc;
 }
@@ -958,6 +1070,8 @@ int mount_start(struct mount *m, struct err *err)
         mount_note_device(m);
         rc = mount_start_loops(m, err);
     }
+    if (rc != 0 && mount_takes_over(m))
+        return rc;
     if (rc != 0) {
         mount_give_up(m);
         return rc;
@@ -1043,6 +1157,10 @@ void mount_unmount(struct mount *m)
 {
     if (m->unmounting || m->giving_up)
         return;
+    if (m->hands_over) {
+        m->unmounts_after = true;
+        return;
+    }
     m->unmounting = pthread_create(&m->unmounter, NULL, unmounter_run, m) == 0;
     if (!m->unmounting)
         mount_stop(m);

@@ -7,7 +7,7 @@
 #include "rozomount/op/mount.h"
 
 /**
- * Opens the session. *opt must outlive the mount. On success m->loops[0].uv exists, for
+ * Opens the session, or takes it over; m->hold is set. *opt must outlive the mount. On success m->loops[0].uv exists, for
  * signal handlers, and runs only in mount_run().
  */
 int mount_open(struct mount *m, const struct options *opt, struct err *err);
@@ -23,6 +23,12 @@ int mount_start(struct mount *m, struct err *err);
  * it).
  */
 int mount_run(struct mount *m);
+/** Runs fn on every loop, where each calls loop_is_done(). Then calls next, on loop 0. */
+void mount_on_every_loop(struct mount *m, void (*fn)(struct env_mail *mail),
+                         void (*next)(struct mount *m));
+void loop_is_done(struct loop *loop);
+/** Returns whether this process has taken the mount over from another one. */
+bool mount_takes_over(const struct mount *m);
 /** Unmounts because of a signal; lazily if the mount is in use. Loop 0's thread. */
 void mount_unmount(struct mount *m);
 

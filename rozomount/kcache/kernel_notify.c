@@ -25,6 +25,7 @@
 #include "rozomount/options/xalloc.h"
 
 enum {
+    NOTIFY_RESEND = 7,    /* FUSE_NOTIFY_RESEND of Linux 6.9 */
     NOTIFY_INC_EPOCH = 8, /* FUSE_NOTIFY_INC_EPOCH of Linux 6.16 */
     NOTIFY_PRUNE = 9,     /* FUSE_NOTIFY_PRUNE of Linux 6.18 */
     /* more than the kernel has requests under way that one may have to wait for */
@@ -132,12 +133,26 @@ static bool thread_add(struct kernel_notify *r)
     return rc == 0;
 }
 
-bool kernel_notify_age(const struct kernel_notify *r)
+static bool notify_plain(const struct kernel_notify *r, int what)
 {
-    const struct fuse_out_header head = { .len = sizeof(head),
-                                          .error = NOTIFY_INC_EPOCH };
+    const struct fuse_out_header head = { .len = sizeof(head), .error = what };
 
     return write(fuse_session_fd(r->se), &head, sizeof(head)) == (ssize_t)sizeof(head);
+}
+
+bool kernel_notify_age(const struct kernel_notify *r)
+{
+    return notify_plain(r, NOTIFY_INC_EPOCH);
+}
+
+bool kernel_notify_has_aged(const struct kernel_notify *r)
+{
+    return r->ages;
+}
+
+void kernel_notify_resend(const struct kernel_notify *r)
+{
+    notify_plain(r, NOTIFY_RESEND);
 }
 
 bool kernel_notify_can_age(const struct kernel_notify *r)

@@ -46,11 +46,18 @@ struct kernel_notify *kernel_notify_start(struct fuse_session *se,
  * /proc. Any thread.
  */
 bool kernel_notify_can_age(const struct kernel_notify *r);
+/** Returns true if the start has invalidated all cached dentries: Linux 6.16 or later. */
+bool kernel_notify_has_aged(const struct kernel_notify *r);
 /**
  * Invalidates all cached dentries at once, without a lock (FUSE_NOTIFY_INC_EPOCH): the
  * kernel looks up each name again. Returns false if the kernel refused. Any thread.
  */
 bool kernel_notify_age(const struct kernel_notify *r);
+/**
+ * Makes the kernel send all requests again that were read and not answered
+ * (FUSE_NOTIFY_RESEND, Linux 6.9). Any thread.
+ */
+void kernel_notify_resend(const struct kernel_notify *r);
 /** Returns true if kernel_notify_prune() works: Linux 6.18 or later. */
 bool kernel_notify_can_prune(const struct kernel_notify *r);
 /**

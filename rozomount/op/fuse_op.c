@@ -37,6 +37,7 @@ enum {
     LET_GO_PAUSE_MS = 10,
     AGAIN_PAUSE_MAX = 6, /* the longest pause is 1 << this, in ms */
     IO_ERROR_PAUSE_MS = 1000,
+    CHANGES_MAX = 255, /* requests of one operation that are told apart by their ids */
 };
 
 void *fuse_op_begin(fuse_req_t req, size_t bytes)
@@ -444,6 +445,18 @@ bool loop_may_tell(struct loop *loop)
            mount_session_is_sure(m->session, env_now_ns(&loop->env.env));
 }
 
+bool fuse_op_is_resent(const struct fuse_op *op)
+{
+    return (op->unique & UNIQUE_IS_RESENT) != 0;
+}
+
+double fuse_op_name_timeout(const struct fuse_op *op, bool has_token, double otherwise_s)
+{
+    return has_token && op->loop->mount->forgets_names
+               ? NAMES_HELD_S
+               : fuse_op_timeout(op, has_token, otherwise_s);
+}
+
 double fuse_op_timeout(const struct fuse_op *op, bool has_token, double otherwise_s)
 {
     return has_token                                        ? TOKEN_TIMEOUT_S
@@ -587,7 +600,7 @@ void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool
         .attr = st,
         .attr_timeout =
             op_attr_timeout(op, fuse_op_may_cache_attr(op, may_tell, grant->others)),
-        .entry_timeout = fuse_op_timeout(op, named, opt->entry_timeout_s),
+        .entry_timeout = fuse_op_name_timeout(op, named, opt->entry_timeout_s),
     };
 }
 
@@ -838,6 +851,19 @@ static bool op_may_go(const struct md_call *call)
     return !fuse_op_has_lost_its_lock(call->arg);
 }
 
+/* Returns an id under which a process that takes the mount over would repeat this change,
+ * when the kernel sends it the request again. */
+static uint64_t op_id_of_change(struct fuse_op *op, uint16_t code)
+{
+    uint64_t unique = op->unique & ~UNIQUE_IS_RESENT;
+    unsigned n = op->n_changes;
+
+    if (!op->loop->mount->resends || !code_changes(code))
+        return 0;
+    op->n_changes += n < CHANGES_MAX;
+    return RPC_ID_CHOSEN | unique * (CHANGES_MAX + 1) | n;
+}
+
 enum step_end fuse_op_ask_within(struct fuse_op *op, uint32_t timeout_ms, uint16_t code,
                                  const ProtobufCMessage *msg)
 {
@@ -846,6 +872,7 @@ enum step_end fuse_op_ask_within(struct fuse_op *op, uint32_t timeout_ms, uint16
     md_entry_drop(&op->entry);
     fuse_op_note_asked(op);
     op->n_sent_back = 0;
+    op->call.chosen_id = op_id_of_change(op, code);
     op_names_come(op, code);
     if (code_minds_closes(code))
         nodes_tell_closes(&op->loop->nodes);

@@ -18,7 +18,10 @@ enum {
     NAME_BYTES_MAX = 255,
     /* s: upper limit; the kernel drops what a token allowed when it is recalled */
     TOKEN_TIMEOUT_S = 3600,
+    NAMES_HELD_S = 1, /* see mount->forgets_names */
 };
+/* FUSE_UNIQUE_RESEND, Linux 6.9: a process before has read the request already */
+#define UNIQUE_IS_RESENT (1ull << 63)
 
 struct fuse_op;
 
@@ -97,6 +100,7 @@ struct fuse_op {
     int rc;                     /* result of the last wait */
     struct op_interrupt interrupt;
     struct md_call call;  /* one request to exportd at a time, see fuse_op_ask() */
+    unsigned n_changes;   /* requests so far that change something */
     unsigned n_sent_back; /* times that exportd answered "ask again" */
     struct env_timer pause;
     struct md_entry entry; /* from exportd's answer */
@@ -209,6 +213,10 @@ void fuse_op_fill_entry(struct fuse_op *op, uint64_t dir, const char *name, bool
  * Called with the token lock.
  */
 double fuse_op_timeout(const struct fuse_op *op, bool has_token, double otherwise_s);
+/** Returns the same for a name or its absence. */
+double fuse_op_name_timeout(const struct fuse_op *op, bool has_token, double otherwise_s);
+/** Returns true if a process before has read this request, and perhaps done it. */
+bool fuse_op_is_resent(const struct fuse_op *op);
 /** Returns true if exportd gives tokens and our session has certainly not ended. */
 bool loop_may_tell(struct loop *loop);
 /**

@@ -1,12 +1,13 @@
 /*
  * handle.c - open files of programs, and the locks under which they are read and written.
  *
- * In:     fs_*.c, on the owner loop of the inode.
+ * In:     fs_*.c, on the owner loop of the inode; mount_run.c, when it takes a mount over.
  * Out:    pins of nodes; errors of writes that failed in the background.
  */
 #include "rozomount/op/handle.h"
 
 #include <assert.h>
+#include <fcntl.h>
 
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/loop.h"
@@ -14,17 +15,49 @@
 #include "rozomount/op/token_recall.h"
 #include "rozomount/options/xalloc.h"
 
-enum { ROOT_INO = 1 };
+enum {
+    ROOT_INO = 1,
+    INHERITED_LOSSES = 1, /* node->n_abandoned, for handles that owe an error, at first */
+};
 
-struct handle *handle_new(struct loop *loop, struct node *node)
+struct handle *handle_of(fuse_req_t req, uint64_t ino, const struct fuse_file_info *fi)
 {
-    struct handle *handle = xzalloc(sizeof(*handle));
+    const struct loop *loop = fuse_req_userdata(req);
 
+    return held_user(loop->mount->held, fi->fh, ino);
+}
+
+static void handle_add(struct loop *loop, struct handle *handle, struct node *node,
+                       const struct held_handle *held)
+{
     handle->node = node;
+    handle->flags = (int)held->flags;
+    handle->past_pages = held->past_pages != 0;
+    handle->no_atime = (handle->flags & O_NOATIME) != 0;
+    handle->sync = (handle->flags & O_DSYNC) != 0;
     handle->next = loop->handles;
     if (loop->handles != NULL)
         loop->handles->prev = handle;
     loop->handles = handle;
+}
+
+struct handle *handle_new(struct loop *loop, struct node *node, int flags,
+                          bool past_pages)
+{
+    const struct held_handle held = { .ino = node->ino,
+                                      .flags = (uint32_t)flags,
+                                      .kind = HELD_FILE,
+                                      .past_pages = past_pages };
+    struct handle *handle = xzalloc(sizeof(*handle));
+
+    handle->number = held_add(loop->mount->held, &held, handle);
+    if (handle->number == 0) {
+        free(handle);
+        return NULL;
+    }
+    handle_add(loop, handle, node, &held);
+    handle->losses = file_losses(node->file);
+    handle->abandoned = handle->unlocked = node->n_abandoned;
     return handle;
 }
 
@@ -39,9 +72,10 @@ void handle_free(struct loop *loop, struct handle *handle)
         loop->handles = handle->next;
     if (handle->next != NULL)
         handle->next->prev = handle->prev;
+    held_remove(loop->mount->held, handle->number);
     free(handle->owners);
     free(handle);
-    if (node_is_worth_keeping(loop, node))
+    if (node->file != NULL && node_is_worth_keeping(loop, node))
         node_keep(node);
     node_put(node);
 }
@@ -61,15 +95,138 @@ int handle_has_lost(const struct handle *handle)
     return handle->abandoned == node->n_abandoned ? 0 : node->abandoned_rc;
 }
 
-void handle_locks(struct handle *handle, uint64_t owner)
+static void owner_add(void *arg, uint64_t owner)
 {
-    for (unsigned i = 0; i < handle->n_owners; i++) {
-        if (handle->owners[i] == owner)
-            return;
-    }
+    struct handle *handle = arg;
+
     handle->owners =
         xrealloc(handle->owners, (handle->n_owners + 1) * sizeof(*handle->owners));
     handle->owners[handle->n_owners++] = owner;
+}
+
+bool handle_locks(const struct loop *loop, struct handle *handle, uint64_t owner)
+{
+    for (unsigned i = 0; i < handle->n_owners; i++) {
+        if (handle->owners[i] == owner)
+            return true;
+    }
+    if (!held_add_owner(loop->mount->held, handle->number, owner))
+        return false;
+    owner_add(handle, owner);
+    return true;
+}
+
+/* ---- data in memory only ---- */
+
+void handle_note_unstored(struct loop *loop, const struct handle *handle)
+{
+    struct node *node = handle->node;
+
+    if (node->unstored_place == 0)
+        node->unstored_place = held_note_unstored(loop->mount->held, node->ino);
+}
+
+void handle_note_flushed(struct loop *loop, const struct handle *handle)
+{
+    struct node *node = handle->node;
+
+    if (node->unstored_place == 0 || node->file == NULL || !file_is_clean(node->file))
+        return;
+    held_is_stored(loop->mount->held, node->unstored_place);
+    node->unstored_place = 0;
+}
+
+/* ---- handles of a process before ---- */
+
+void handle_owes_error(struct loop *loop, struct handle *handle)
+{
+    held_owe_error(loop->mount->held, handle->number, true);
+    handle->abandoned = handle->unlocked = 0;
+}
+
+void handle_has_reported(struct loop *loop, struct handle *handle)
+{
+    held_owe_error(loop->mount->held, handle->number, false);
+}
+
+void handle_inherit(struct loop *loop, uint64_t number, const struct held_handle *held)
+{
+    struct handle *handle = xzalloc(sizeof(*handle));
+
+    handle->number = number;
+    handle->is_inherited = true;
+    handle_add(loop, handle, node_get(&loop->nodes, held->ino), held);
+    handle->node->n_abandoned = handle->abandoned = handle->unlocked = INHERITED_LOSSES;
+    handle->node->abandoned_rc = -EIO;
+    if (held->owes_error)
+        handle_owes_error(loop, handle);
+    held_each_owner(loop->mount->held, number, owner_add, handle);
+    held_give(loop->mount->held, number, handle);
+}
+
+static int reopen_take_answer(struct fuse_op *op)
+{
+    struct handle *handle = op->handle;
+    struct node *node = op->node;
+    struct token_cache *t = op->loop->mount->tokens;
+    int rc;
+
+    fuse_op_take_grant(op, 0);
+    fuse_op_take_data_grant(op);
+    token_cache_forget_attr(t, node->ino, op->changes.entry);
+    node_cache_is_fresh(node, &op->entry.attr);
+    node_note_mode(node, &op->entry.attr);
+    node_note_nlink(node, &op->entry.attr);
+    rc = node_adopt(node, &op->entry, true);
+    if (rc == 0 && handle->is_inherited) {
+        handle->is_inherited = false;
+        handle->losses = file_losses(node->file);
+    }
+    return md_client_user_errno(rc);
+}
+
+static enum step_end reopen_answered(struct fuse_op *op)
+{
+    struct node *node = op->node;
+    bool asked = op->rc != -EIO || op->call.answered;
+    int rc = op->rc;
+
+    if (rc == 0 && (md_decode_open(&op->call, &op->entry) != 0 ||
+                    op->entry.attr.ino != node->ino || !op->entry.has_target)) {
+        rc = -EIO;
+        asked = false; /* exportd counts the reference all the same */
+    }
+    if (rc == 0)
+        rc = reopen_take_answer(op);
+    else if (!asked)
+        node_count_unanswered(node);
+    op->node = NULL;
+    node_put(node);
+    return rc == 0 ? STEP_GO : fuse_op_end(op, rc == -ENOENT ? -ESTALE : rc);
+}
+
+static enum step_end reopen_ask(struct fuse_op *op)
+{
+    Rozo__MdOpenReq msg = ROZO__MD_OPEN_REQ__INIT;
+
+    msg.ino = op->handle->node->ino;
+    msg.write = (op->handle->flags & O_ACCMODE) != O_RDONLY;
+    msg.append = (op->handle->flags & O_APPEND) != 0;
+    op->next = reopen_answered;
+    return fuse_op_ask(op, ROZO__OP__MD_OPEN, &msg.base);
+}
+
+enum step_end fuse_op_use_handle(struct fuse_op *op)
+{
+    if (op->handle == NULL)
+        return fuse_op_end(op, -EBADF);
+    if (!op->handle->is_inherited)
+        return STEP_GO;
+    assert(op->node == NULL);
+    op->node = op->handle->node;
+    node_pin(op->node);
+    op->next = reopen_ask;
+    return fuse_op_wait_for_node(op);
 }
 
 /* ---- reading and writing under a lock ---- */

@@ -4,11 +4,15 @@
 #ifndef ROZO_ROZOMOUNT_OP_HANDLE_H
 #define ROZO_ROZOMOUNT_OP_HANDLE_H
 
+#include "rozomount/hold/held.h"
 #include "rozomount/op/mount.h"
 
 /* An open file of a process (fi->fh). Lives on the loop that owns the inode. */
 struct handle {
     struct node *node;  /* pinned */
+    uint64_t number;    /* fi->fh, see held.h; 0 before open_set_handle() */
+    int flags;          /* of open(2) */
+    bool is_inherited;  /* opened by a process before; node->file may be NULL */
     bool sync;          /* opened O_SYNC or O_DSYNC */
     bool past_pages;    /* bypasses the kernel's page cache */
     bool no_atime;      /* opened O_NOATIME */
@@ -20,19 +24,49 @@ struct handle {
     struct handle *next, *prev; /* in loop->handles */
 };
 
-static inline struct handle *handle_of(const struct fuse_file_info *fi)
-{
-    return (struct handle *)(uintptr_t)fi->fh;
-}
-struct handle *handle_new(struct loop *loop, struct node *node);
+/**
+ * Returns the handle of a request; NULL: it was closed, by a process before that did not
+ * answer.
+ */
+struct handle *handle_of(fuse_req_t req, uint64_t ino, const struct fuse_file_info *fi);
+/**
+ * Makes a handle of an open file with its number, and takes over a pin of the node.
+ * Returns NULL if too many files are open.
+ */
+struct handle *handle_new(struct loop *loop, struct node *node, int flags,
+                          bool past_pages);
 void handle_free(struct loop *loop, struct handle *handle);
+/** Makes the handle that a process before had under this number. */
+void handle_inherit(struct loop *loop, uint64_t number, const struct held_handle *held);
+/**
+ * Makes the next fsync of the handle fail, in this process or a later one, until
+ * handle_has_reported(). Call it before the handle is used.
+ */
+void handle_owes_error(struct loop *loop, struct handle *handle);
+/** Notes that the kernel has the error. */
+void handle_has_reported(struct loop *loop, struct handle *handle);
+/**
+ * A step, on the owner loop: makes op->handle usable. Asks exportd if a process before
+ * has opened it.
+ */
+enum step_end fuse_op_use_handle(struct fuse_op *op);
+/** Notes that data are written through the handle that may stay in memory. */
+void handle_note_unstored(struct loop *loop, const struct handle *handle);
+/**
+ * Removes the note if no data of the inode are in memory only: an fsync makes durable what
+ * storages have, whoever wrote it.
+ */
+void handle_note_flushed(struct loop *loop, const struct handle *handle);
 /**
  * Returns the -errno of a loss that may concern data written through the handle and that
  * no fsync of it has reported yet; 0 if there is none.
  */
 int handle_has_lost(const struct handle *handle);
-/** Records that this owner took a lock through the handle: its last close releases it. */
-void handle_locks(struct handle *handle, uint64_t owner);
+/**
+ * Records that this owner takes a lock through the handle: its last close releases it.
+ * Returns false if too many are recorded.
+ */
+bool handle_locks(const struct loop *loop, struct handle *handle, uint64_t owner);
 /**
  * A step, before data are read or changed: checks that locks taken through op->handle are
  * certainly still held. Waits if exportd has not been heard for so long that they may be

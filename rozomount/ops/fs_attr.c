@@ -78,7 +78,7 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     op->ino = ino;
     if (fi != NULL)
-        op->handle = handle_of(fi);
+        op->handle = handle_of(req, ino, fi);
     fuse_op_start(op, steps);
 }
 
@@ -427,7 +427,7 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int valid,
     s->flushes_mtime =
         fi != NULL && mount_writes_back(m) && s->valid == ROZO__SETATTR_BITS__SET_MTIME;
     if (fi != NULL && is_sized(s))
-        s->op.handle = handle_of(fi);
+        s->op.handle = handle_of(req, ino, fi);
     if (m->drops_privileges && takes_set_id(s))
         s->valid |= ROZO__SETATTR_BITS__SET_KILL_SUIDGID;
     fuse_op_start(&s->op, chown_steps);

@@ -51,10 +51,10 @@ static size_t copy_piece(const struct copy_op *c)
     return left < IO_MAX ? left : IO_MAX;
 }
 
-static enum step_end copy_read_check_lock(struct fuse_op *op)
+static enum step_end copy_use_source(struct fuse_op *op)
 {
     op->handle = ((struct copy_op *)op)->from;
-    return fuse_op_under_lock(op);
+    return fuse_op_use_handle(op);
 }
 
 static enum step_end copy_read_take_token(struct fuse_op *op)
@@ -112,10 +112,10 @@ static enum step_end copy_goto_target(struct fuse_op *op)
     return fuse_op_goto(op, op->ino2);
 }
 
-static enum step_end copy_write_check_lock(struct fuse_op *op)
+static enum step_end copy_use_target(struct fuse_op *op)
 {
     op->handle = ((struct copy_op *)op)->to;
-    return fuse_op_under_lock(op);
+    return fuse_op_use_handle(op);
 }
 
 static enum step_end copy_write_take_token(struct fuse_op *op)
@@ -145,10 +145,13 @@ static enum step_end copy_write_submit(struct fuse_op *op)
 
 static enum step_end copy_written(struct fuse_op *op);
 static fuse_op_step *const copy_steps[] = {
-    fuse_op_goto_owner,    copy_read_check_lock,  copy_read_take_token,
-    copy_read_submit,      copy_read_answered,    copy_goto_target,
-    copy_write_check_lock, copy_write_take_token, copy_drop_privileges,
-    copy_write_submit,     copy_written,          NULL,
+    fuse_op_goto_owner,   copy_use_source,
+    fuse_op_under_lock,   copy_read_take_token,
+    copy_read_submit,     copy_read_answered,
+    copy_goto_target,     copy_use_target,
+    fuse_op_under_lock,   copy_write_take_token,
+    copy_drop_privileges, copy_write_submit,
+    copy_written,         NULL,
 };
 
 static enum step_end copy_written(struct fuse_op *op)
@@ -156,6 +159,8 @@ static enum step_end copy_written(struct fuse_op *op)
     const struct copy_op *c = (struct copy_op *)op;
 
     fuse_op_token_done(op);
+    if (!c->to->sync)
+        handle_note_unstored(op->loop, c->to);
     if (op->rc != 0)
         return fuse_op_end(op, md_client_user_errno(op->rc));
     op->n_copied += c->piece_bytes;
@@ -170,8 +175,8 @@ void fs_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
 
     c->op.ino = ino_in;
     c->op.ino2 = ino_out;
-    c->from = handle_of(fi_in);
-    c->to = handle_of(fi_out);
+    c->from = handle_of(req, ino_in, fi_in);
+    c->to = handle_of(req, ino_out, fi_out);
     c->offset_from = (uint64_t)off_in;
     c->offset_to = (uint64_t)off_out;
     c->size = len < COPY_CALL_MAX ? len : COPY_CALL_MAX;

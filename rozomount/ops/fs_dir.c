@@ -41,6 +41,7 @@ enum {
 /* An open directory. Thread: the owner loop of its inode. */
 struct dir {
     uint64_t ino;
+    uint64_t number;           /* fi->fh, see held.h */
     bool no_atime;             /* opened O_NOATIME */
     Rozo__MdReaddirResp *page; /* names only; NULL: none */
     struct arena page_arena;   /* memory of page */
@@ -71,9 +72,30 @@ struct readdir_op {
     size_t n_bytes;  /* filled */
 };
 
-static struct dir *dir_of(const struct fuse_file_info *fi)
+/* Returns NULL if a process before has closed it without an answer. */
+static struct dir *dir_of(fuse_req_t req, uint64_t ino, const struct fuse_file_info *fi)
 {
-    return (struct dir *)(uintptr_t)fi->fh;
+    const struct loop *loop = fuse_req_userdata(req);
+
+    return held_user(loop->mount->held, fi->fh, ino);
+}
+
+static void dir_free(struct loop *loop, struct dir *dir)
+{
+    open_dirs_remove(loop->mount->open_dirs, dir->ino);
+    held_remove(loop->mount->held, dir->number);
+    free(dir);
+}
+
+void dir_inherit(struct loop *loop, uint64_t number, const struct held_handle *held)
+{
+    struct dir *dir = xzalloc(sizeof(*dir));
+
+    dir->ino = held->ino;
+    dir->number = number;
+    dir->no_atime = (held->flags & O_NOATIME) != 0;
+    open_dirs_add(loop->mount->open_dirs, dir->ino, NULL);
+    held_give(loop->mount->held, number, dir);
 }
 
 static bool dir_counts_reads(const struct loop *loop, const struct dir *dir)
@@ -118,10 +140,8 @@ static bool dir_is_due(struct loop *loop, const struct dir *dir,
 static void opendir_reply(struct loop *loop, struct dir *dir, fuse_req_t req,
                           const struct fuse_file_info *fi)
 {
-    if (fuse_reply_open(req, fi) != -ENOENT)
-        return;
-    open_dirs_remove(loop->mount->open_dirs, dir->ino);
-    free(dir);
+    if (fuse_reply_open(req, fi) == -ENOENT)
+        dir_free(loop, dir);
 }
 
 /* Sets what the kernel may keep. Called with the token lock, held until the answer. */
@@ -166,6 +186,9 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct loop *loop = fuse_req_userdata(req);
     struct token_cache *t = loop->mount->tokens;
+    struct held_handle held = { .ino = ino,
+                                .flags = (uint32_t)fi->flags,
+                                .kind = HELD_DIR };
     struct dir *dir = xzalloc(sizeof(*dir));
     struct md_attr attr;
     uint64_t grant;
@@ -173,7 +196,13 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     dir->ino = ino;
     dir->no_atime = (fi->flags & O_NOATIME) != 0;
-    fi->fh = (uintptr_t)dir;
+    dir->number = held_add(loop->mount->held, &held, dir);
+    if (dir->number == 0) {
+        free(dir);
+        fuse_reply_err(req, ENFILE);
+        return;
+    }
+    fi->fh = dir->number;
     known = token_cache_take_attr(t, ino, &attr, &grant);
     open_dirs_add(loop->mount->open_dirs, ino, known ? &attr : NULL);
     counts = known && dir_is_due(loop, dir, &attr);
@@ -204,10 +233,11 @@ static enum step_end releasedir(struct fuse_op *op)
 {
     struct dir *dir = ((struct readdir_op *)op)->dir;
 
+    if (dir == NULL)
+        return fuse_op_end(op, 0);
     dir_listing_came(op->loop, dir);
     dir_drop_page(dir);
-    open_dirs_remove(op->loop->mount->open_dirs, dir->ino);
-    free(dir);
+    dir_free(op->loop, dir);
     return fuse_op_end(op, 0);
 }
 
@@ -217,7 +247,7 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct readdir_op *r = fuse_op_begin(req, sizeof(*r));
 
     r->op.ino = ino;
-    r->dir = dir_of(fi);
+    r->dir = dir_of(req, ino, fi);
     fuse_op_start(&r->op, steps);
 }
 
@@ -487,8 +517,10 @@ static void readdir_start(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off
     r->size = size;
     r->offset = (uint64_t)off;
     r->plus = plus;
-    r->dir = dir_of(fi);
-    if (off < 0 || size > IO_MAX)
+    r->dir = dir_of(req, ino, fi);
+    if (r->dir == NULL)
+        fuse_op_reply_err(&r->op, -EBADF);
+    else if (off < 0 || size > IO_MAX)
         fuse_op_reply_err(&r->op, -EINVAL);
     else
         fuse_op_start(&r->op, steps);

@@ -30,7 +30,7 @@ static void *begin_on_file(fuse_req_t req, fuse_ino_t ino,
     struct fuse_op *op = fuse_op_begin(req, bytes);
 
     op->ino = ino;
-    op->handle = handle_of(fi);
+    op->handle = handle_of(req, ino, fi);
     return op;
 }
 
@@ -162,13 +162,8 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
              struct fuse_file_info *fi)
 {
     static fuse_op_step *const steps[] = {
-        fuse_op_goto_owner,
-        fuse_op_under_lock,
-        read_check_node,
-        read_take_token,
-        read_submit,
-        read_answer,
-        NULL,
+        fuse_op_goto_owner, fuse_op_use_handle, fuse_op_under_lock, read_check_node,
+        read_take_token,    read_submit,        read_answer,        NULL,
     };
     struct read_op *r = begin_on_file(req, ino, fi, sizeof(*r));
 
@@ -304,6 +299,8 @@ static enum step_end write_drop_pages(struct fuse_op *op)
     struct write_op *w = (struct write_op *)op;
 
     w->rc = op->rc;
+    if (!op->handle->sync)
+        handle_note_unstored(op->loop, op->handle);
     return w->elsewhere ? fuse_op_drop_pages(op) : STEP_GO;
 }
 
@@ -324,8 +321,9 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_
                   struct fuse_file_info *fi)
 {
     static fuse_op_step *const steps[] = {
-        fuse_op_goto_owner, write_check_lock, write_take_token, write_drop_privileges,
-        write_submit,       write_drop_pages, write_answer,     NULL,
+        fuse_op_goto_owner, fuse_op_use_handle,    write_check_lock,
+        write_take_token,   write_drop_privileges, write_submit,
+        write_drop_pages,   write_answer,          NULL,
     };
     struct write_op *w = begin_on_file(req, ino, fi, sizeof(*w));
 
@@ -335,6 +333,11 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_
     w->open_flags = fi->flags;
     w->flags = write_flags(w->op.loop->mount, fi);
     fuse_op_take_request(&w->op);
+    /* A process before may have appended it already, where others have written since. */
+    if ((w->flags & FILE_WRITE_APPEND) != 0 && fuse_op_is_resent(&w->op)) {
+        fuse_op_reply_err(&w->op, -EIO);
+        return;
+    }
     if (off < 0 || w->iov.iov_len > IO_MAX) {
         fuse_op_reply_err(&w->op, -EINVAL);
         return;
@@ -396,6 +399,17 @@ static enum step_end fsync_data(struct fuse_op *op)
     return STEP_WAIT;
 }
 
+/* Answers first: an error that did not reach the kernel is told by the next process. */
+static enum step_end fsync_failed(struct fuse_op *op, int rc)
+{
+    struct handle *handle = op->handle;
+    struct loop *loop = op->loop;
+
+    fuse_op_reply_err(op, rc);
+    handle_has_reported(loop, handle);
+    return STEP_WAIT;
+}
+
 /*
  * Continues an fsync when data and block metadata are stable: checks the rest of the
  * inode.
@@ -418,7 +432,8 @@ static enum step_end fsync_inode(struct fuse_op *op)
     handle->losses = losses;
     handle->abandoned = handle->node->n_abandoned;
     if (rc != 0)
-        return fuse_op_end(op, md_client_user_errno(rc));
+        return fsync_failed(op, md_client_user_errno(rc));
+    handle_note_flushed(op->loop, handle);
     if (handle->node->synced_no >= s->fsync_no || node_is_durable(handle->node))
         return fuse_op_end(op, sync_has_lost(op) ? -EIO : 0);
     return sync_ask(op);
@@ -427,8 +442,13 @@ static enum step_end fsync_inode(struct fuse_op *op)
 void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
     static fuse_op_step *const steps[] = {
-        fuse_op_goto_owner, fuse_op_under_lock, fsync_data,
-        fsync_inode,        sync_answered,      NULL,
+        fuse_op_goto_owner,
+        fuse_op_use_handle,
+        fuse_op_under_lock,
+        fsync_data,
+        fsync_inode,
+        sync_answered,
+        NULL,
     };
     struct sync_op *s = begin_on_file(req, ino, fi, sizeof(*s));
 
@@ -484,6 +504,7 @@ static enum step_end allocate_punch(struct fuse_op *op)
     op->rc = 0;
     if ((a->mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) == 0)
         return STEP_GO;
+    handle_note_unstored(op->loop, op->handle);
     file_punch(handle_file(op->handle), a->offset, a->size, fuse_op_file_done, op);
     return STEP_WAIT;
 }
@@ -495,6 +516,7 @@ static enum step_end allocate_space(struct fuse_op *op)
 
     if (op->rc != 0 || (a->mode & FALLOC_FL_PUNCH_HOLE) != 0)
         return STEP_GO;
+    handle_note_unstored(op->loop, op->handle);
     file_allocate(handle_file(op->handle), a->offset, a->size,
                   (a->mode & FALLOC_FL_KEEP_SIZE) != 0, fuse_op_file_done, op);
     return STEP_WAIT;
@@ -504,10 +526,15 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
                   struct fuse_file_info *fi)
 {
     static fuse_op_step *const steps[] = {
-        fuse_op_goto_owner,  fuse_op_under_lock,
-        allocate_take_token, allocate_drop_privileges,
-        allocate_punch,      allocate_space,
-        file_answered,       NULL,
+        fuse_op_goto_owner,
+        fuse_op_use_handle,
+        fuse_op_under_lock,
+        allocate_take_token,
+        allocate_drop_privileges,
+        allocate_punch,
+        allocate_space,
+        file_answered,
+        NULL,
     };
     const int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
     const int both = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
@@ -570,8 +597,13 @@ void fs_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
               struct fuse_file_info *fi)
 {
     static fuse_op_step *const steps[] = {
-        fuse_op_goto_owner, fuse_op_under_lock, seek_take_token,
-        seek_submit,        seek_answer,        NULL,
+        fuse_op_goto_owner,
+        fuse_op_use_handle,
+        fuse_op_under_lock,
+        seek_take_token,
+        seek_submit,
+        seek_answer,
+        NULL,
     };
     const struct loop *loop = fuse_req_userdata(req);
     struct lseek_op *s;

@@ -214,7 +214,7 @@ void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
     f->cmd = cmd;
     f->room = out_size < room ? out_size : room;
     if ((ioctl_flags & FUSE_IOCTL_DIR) == 0)
-        f->op.handle = handle_of(fi);
+        f->op.handle = handle_of(req, ino, fi);
     switch (cmd) {
     case FS_IOC_GETFLAGS:
     case FS_IOC_FSGETXATTR:

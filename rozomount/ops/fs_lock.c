@@ -111,7 +111,9 @@ static enum step_end lock_flush(struct fuse_op *op)
 
     op->rc = 0;
     if (l->lock.mode != ROZO__LOCK__MODE__UNLOCK)
-        return STEP_GO;
+        return handle_locks(op->loop, op->handle, l->lock.owner)
+                   ? STEP_GO
+                   : fuse_op_end(op, -ENOLCK);
     file_flush(op->handle->node->file, fuse_op_file_done, op);
     return STEP_WAIT;
 }
@@ -296,9 +298,9 @@ static fuse_op_step *const ask_steps[] = {
     lock_send, lock_answered, lock_note, lock_ask_attr, lock_take_attr, lock_end, NULL,
 };
 static fuse_op_step *const lock_steps[] = {
-    fuse_op_goto_owner, lock_flush,    lock_check, lock_begin,
-    lock_send,          lock_answered, lock_note,  lock_ask_attr,
-    lock_take_attr,     lock_end,      NULL,
+    fuse_op_goto_owner, fuse_op_use_handle, lock_flush,    lock_check,
+    lock_begin,         lock_send,          lock_answered, lock_note,
+    lock_ask_attr,      lock_take_attr,     lock_end,      NULL,
 };
 
 /*
@@ -329,7 +331,6 @@ static enum step_end lock_note(struct fuse_op *op)
     }
     if (l->lock.mode == ROZO__LOCK__MODE__UNLOCK)
         return fuse_op_end(op, rc != 0 ? rc : l->flush_rc);
-    handle_locks(op->handle, l->lock.owner);
     return STEP_GO;
 }
 
@@ -423,7 +424,7 @@ static void setlk(fuse_req_t req, const struct fuse_file_info *fi,
     struct lock_op *l = fuse_op_begin(req, sizeof(*l));
 
     l->op.ino = lock->ino;
-    l->op.handle = handle_of(fi);
+    l->op.handle = handle_of(req, lock->ino, fi);
     l->lock = *lock;
     l->sleeps = sleep && lock->mode != ROZO__LOCK__MODE__UNLOCK;
     if (!lock->flock)

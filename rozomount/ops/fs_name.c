@@ -43,7 +43,7 @@ static void answer_nothing(struct fuse_op *op, uint64_t grant, bool may_tell)
                                                        op->name, 0, false, grant);
     struct fuse_entry_param e = {
         .entry_timeout =
-            fuse_op_timeout(op, cacheable, op->loop->mount->opt->negative_timeout_s),
+            fuse_op_name_timeout(op, cacheable, op->loop->mount->opt->negative_timeout_s),
     };
     fuse_req_t req = op->req;
 

@@ -31,22 +31,20 @@ static bool open_goes_past_pages(const struct mount *m, int flags)
     return m->cache == CACHE_NONE || (m->cache == CACHE_READS && may);
 }
 
-/* Gives the pin of op->node, which has its file, to a new handle. */
-static void open_set_handle(struct open_op *o)
+/* Gives the pin of op->node, which has its file, to a new handle. Returns false if too
+ * many files are open. */
+static bool open_set_handle(struct open_op *o)
 {
     struct fuse_op *op = &o->op;
-    struct handle *handle = handle_new(op->loop, op->node);
 
-    op->handle = handle;
-    op->node = NULL;
-    o->fi.fh = (uintptr_t)handle;
     o->fi.direct_io = open_goes_past_pages(op->loop->mount, o->fi.flags);
     o->fi.keep_cache = o->keep_cache;
-    handle->past_pages = o->fi.direct_io;
-    handle->no_atime = (o->fi.flags & O_NOATIME) != 0;
-    handle->sync = (o->fi.flags & O_DSYNC) != 0;
-    handle->losses = file_losses(handle->node->file);
-    handle->abandoned = handle->unlocked = handle->node->n_abandoned;
+    op->handle = handle_new(op->loop, op->node, o->fi.flags, o->fi.direct_io);
+    if (op->handle == NULL)
+        return false;
+    op->node = NULL;
+    o->fi.fh = op->handle->number;
+    return true;
 }
 
 /*
@@ -156,7 +154,8 @@ static enum step_end open_reply(struct fuse_op *op)
     uint64_t ino = op->ino;
     bool reads = (o->fi.flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY;
 
-    open_set_handle(o);
+    if (!open_set_handle(o))
+        return fuse_op_end(op, -ENFILE);
     op->req = NULL;
     open_end(o, loop->mount->shell->reply_open(req, NULL, &o->fi, open_is_parallel(o)));
     if (reads)
@@ -215,7 +214,8 @@ static enum step_end created_reply(struct fuse_op *op)
     fuse_req_t req = op->req;
     int rc;
 
-    open_set_handle(o);
+    if (!open_set_handle(o))
+        return fuse_op_end(op, -ENFILE);
     op->req = NULL;
     token_cache_lock(t);
     fuse_op_fill_entry(op, op->ino, op->name, loop_may_tell(op->loop), &e);
@@ -235,8 +235,15 @@ enum step_end fs_created(struct fuse_op *op)
 
 /* ---- flush, release ---- */
 
+/* Of a handle that nobody has used since a process before left it, nothing is to be
+ * written. */
 static enum step_end flush_data(struct fuse_op *op)
 {
+    if (op->handle == NULL) /* a process before has closed it */
+        return fuse_op_end(op, 0);
+    op->rc = 0;
+    if (op->handle->node->file == NULL)
+        return STEP_GO;
     file_flush(op->handle->node->file, fuse_op_file_done, op);
     return STEP_WAIT;
 }
@@ -250,6 +257,7 @@ static enum step_end flush_unlock(struct fuse_op *op)
     struct close_op *c = (struct close_op *)op;
 
     c->rc = md_client_user_errno(op->rc != 0 ? op->rc : handle_has_lost(op->handle));
+    handle_note_flushed(op->loop, op->handle);
     return locks_release(op);
 }
 
@@ -268,7 +276,7 @@ void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct close_op *c = fuse_op_begin(req, sizeof(*c));
 
     c->op.ino = ino;
-    c->op.handle = handle_of(fi);
+    c->op.handle = handle_of(req, ino, fi);
     c->owner = fi->lock_owner;
     c->owners = &c->owner;
     c->n_owners = 1;
@@ -283,6 +291,8 @@ static enum step_end release_locks(struct fuse_op *op)
 {
     struct close_op *c = (struct close_op *)op;
 
+    if (op->handle == NULL) /* a process before has closed it */
+        return fuse_op_end(op, 0);
     c->owners = op->handle->owners;
     c->n_owners = op->handle->n_owners;
     c->releases_flock = true;
@@ -306,6 +316,6 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct close_op *c = fuse_op_begin(req, sizeof(*c));
 
     c->op.ino = ino;
-    c->op.handle = handle_of(fi);
+    c->op.handle = handle_of(req, ino, fi);
     fuse_op_start(&c->op, steps);
 }

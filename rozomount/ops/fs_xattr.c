@@ -3,8 +3,8 @@
  *
  * In:     the kernel's requests.
  * Out:    md calls, replies. Names beginning with "rozo." are never stored: rozo.locate
- *         (locate.c), rozo.fsid and rozo.export_id are made on request, others do not
- *         exist. REAL_NAME and a name ask a directory for that name in another case
+ *         (locate.c), rozo.fsid, rozo.export_id and rozo.process (numbers of this process
+ *         and its holder; 0: none) are made on request, others do not exist. REAL_NAME and a name ask a directory for that name in another case
  *         (docs/internals/names.md).
  */
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include "rozomount/op/fuse_op.h"
 #include "rozomount/op/handle.h"
@@ -179,6 +180,8 @@ static bool export_xattr(const struct mount *m, const char *name, char text[37])
         export_uuid(&m->info, text);
     else if (strcmp(name, "rozo.export_id") == 0)
         snprintf(text, 37, "%" PRIu32, m->info.export_id);
+    else if (strcmp(name, "rozo.process") == 0)
+        snprintf(text, 37, "%d %d", (int)getpid(), m->hold.link < 0 ? 0 : (int)getppid());
     else
         return false;
     return true;

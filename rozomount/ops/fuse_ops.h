@@ -82,6 +82,8 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 void fs_locate(struct xattr_op *x);
 enum step_end xattr_reply(struct xattr_op *x, const void *value, size_t len);
 
+/** Makes the open directory that a process before had under this number. */
+void dir_inherit(struct loop *loop, uint64_t number, const struct held_handle *held);
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
                 struct fuse_file_info *fi);

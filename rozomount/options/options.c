@@ -57,6 +57,8 @@ const char options_help[] =
     "     relatime            a read moves the access time if the file was changed\n"
     "                         since, or after a day (the default; or: noatime,\n"
     "                         strictatime, nodiratime)\n"
+    "     hold                a small process keeps the mount if rozomount is killed, and\n"
+    "                         starts it again: programs go on with their open files\n"
     "     writeback_cache     the kernel gathers writes; for files that no other\n"
     "                         mount uses\n"
     "     log_level=LEVEL     error, warn, info or debug\n"
@@ -301,6 +303,8 @@ static int set_option(struct options *opt, const char *key, const char *value,
         opt->nonempty = true;
     } else if (strcmp(key, "writeback_cache") == 0) {
         opt->writeback_cache = true;
+    } else if (strcmp(key, "hold") == 0) {
+        opt->hold = true;
     } else if (mountpoint_flag(key, &flags)) {
         if (strcmp(key, "ro") == 0 || strcmp(key, "rw") == 0)
             opt->read_only = flags != 0;
@@ -427,7 +431,7 @@ static int set_spec(struct options *opt, const char *spec, struct err *err)
     return rc;
 }
 
-static int set_positional(struct options *opt, unsigned n, const char *arg,
+static int set_positional(struct options *opt, unsigned n, const char *arg, int at,
                           struct err *err)
 {
     if (n == 0)
@@ -436,6 +440,7 @@ static int set_positional(struct options *opt, unsigned n, const char *arg,
         return err_set(err, -EINVAL,
                        "too many arguments at \"%s\" (see rozomount --help)", arg);
     opt->mountpoint = xstrdup(arg);
+    opt->mountpoint_at = at;
     return 0;
 }
 
@@ -447,6 +452,7 @@ static void options_set_defaults(struct options *opt)
     opt->mount_timeout_ms = 10 * 1000;
     opt->allow_other = geteuid() == 0;
     opt->log_level = LOG_LEVEL_INFO;
+    opt->takes_over[0] = opt->takes_over[1] = opt->takes_over[2] = -1;
     opt->key_file = xstrdup("/etc/rozo/client.key");
 }
 
@@ -459,6 +465,18 @@ static const char *value_of(int argc, char **argv, int *i, size_t glued_at)
     if (*i + 1 >= argc)
         return NULL;
     return argv[++*i];
+}
+
+/* The holder starts rozomount with this option; it is not for users. */
+static int set_takes_over(struct options *opt, const char *value, struct err *err)
+{
+    int *fds = opt->takes_over;
+
+    if (sscanf(value, "%d,%d,%d", &fds[0], &fds[1], &fds[2]) != 3 || fds[0] < 0 ||
+        fds[1] < 0 || fds[2] < 0)
+        return err_set(err, -EINVAL, "--take-over=%s: only the holder of a mount uses it",
+                       value);
+    return 0;
 }
 
 static void run_at_least(struct options *opt, enum options_run run)
@@ -474,7 +492,7 @@ static int set_argument(struct options *opt, int argc, char **argv, int *i, unsi
     const char *value;
 
     if (arg[0] != '-' || arg[1] == '\0')
-        return set_positional(opt, (*n)++, arg, err);
+        return set_positional(opt, (*n)++, arg, *i, err);
     if (strncmp(arg, "-o", 2) == 0) {
         value = value_of(argc, argv, i, 2);
         if (value == NULL)
@@ -488,6 +506,8 @@ static int set_argument(struct options *opt, int argc, char **argv, int *i, unsi
         set_text(&opt->pid_file, value);
         return 0;
     }
+    if (strncmp(arg, "--take-over=", 12) == 0)
+        return set_takes_over(opt, arg + 12, err);
     if (strcmp(arg, "-f") == 0 || strcmp(arg, "--foreground") == 0)
         run_at_least(opt, RUN_FOREGROUND);
     else if (strcmp(arg, "-d") == 0 || strcmp(arg, "--debug") == 0)
@@ -514,6 +534,10 @@ int options_parse(struct options *opt, int argc, char **argv, struct err *err)
     if (n < 2)
         return err_set(err, -EINVAL,
                        "want what to mount and where (see rozomount --help)");
+    if (opt->hold && opt->writeback_cache)
+        return err_set(err, -EINVAL,
+                       "options hold and writeback_cache exclude each other: sizes that "
+                       "only the kernel knows would be lost with the process");
     if (opt->run == RUN_DEBUG)
         opt->log_level = LOG_LEVEL_DEBUG;
     return 0;

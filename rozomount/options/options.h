@@ -58,6 +58,10 @@ struct options {
     bool nonempty, allow_other;
     bool remount; /* change flags of the existing mount */
     bool writeback_cache;
+    bool hold; /* a holder keeps the mount if the process dies, see holder.h */
+    /* descriptors of a mount that is taken over: link, table, device; -1: none */
+    int takes_over[3];
+    int mountpoint_at; /* place of the mount point in argv */
     bool read_only;
     enum atimes_mode atimes; /* default: relatime */
     bool nodiratime;

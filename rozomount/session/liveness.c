@@ -269,6 +269,11 @@ void liveness_note(struct liveness *p, const uint8_t cluster[PULSE_CLUSTER_BYTES
     memcpy(p->name, name, sizeof(name));
 }
 
+int liveness_fd(const struct liveness *p)
+{
+    return p->fd;
+}
+
 void liveness_free(struct liveness *p, bool over)
 {
     if (p == NULL)

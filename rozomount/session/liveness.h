@@ -40,6 +40,8 @@ void liveness_dead_are_reported(struct liveness *p);
 /** Notes the current session of this process; replaces the previous one. */
 void liveness_note(struct liveness *p, const uint8_t cluster[PULSE_CLUSTER_BYTES],
                    uint64_t session);
+/** Returns the descriptor that keeps the session alive, borrowed; -1: none. */
+int liveness_fd(const struct liveness *p);
 /**
  * Frees the object; p may be NULL. over: exportd knows that our session has ended, so the
  * file is removed; if not, a later mount reports the session.

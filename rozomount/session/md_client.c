@@ -89,7 +89,7 @@ static void call_transmit(struct md_call *call, uint64_t again)
         .msg_len = call->msg_len,
         .done = on_rpc_done,
         .arg = call,
-        .again = again,
+        .again = again != 0 ? again : call->chosen_id,
     };
     rpc_send(md->channel, &call->rq);
 }

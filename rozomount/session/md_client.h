@@ -66,6 +66,11 @@ struct md_call {
     bool answered;
     bool maybe_repeated; /* the link broke meanwhile: exportd may have got it twice */
     void *arg;           /* argument of md_client_send() */
+    /*
+     * Set by the caller before md_client_send(): id of a change that a process may repeat
+     * which takes this one's mount over, with RPC_ID_CHOSEN; 0: the channel chooses.
+     */
+    uint64_t chosen_id;
     /* Set by the caller after md_client_send(), which sets NULL. Returns true if the
      * call may be sent in a session that was just opened; if not, it ends with -EIO. */
     bool (*may_go)(const struct md_call *call);

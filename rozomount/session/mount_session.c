@@ -226,6 +226,26 @@ static void session_take_tokens(struct mount_session *s, const Rozo__MdOpenSessi
     s->wants_events |= r->grant != 0;
 }
 
+/* Returns true until the session of the dead process is ours. */
+static bool session_takes_over(const struct mount_session *s)
+{
+    return s->config.takes_over != 0 && s->info.id == 0;
+}
+
+/* Takes what the dead process held. The kernel may have anything under its tokens. */
+static int session_inherit(struct mount_session *s, const Rozo__MdOpenSessionResp *r)
+{
+    if (!r->took_over || r->grant == 0)
+        return -ROZO_ENO_SESSION; /* an exportd that cannot */
+    token_cache_inherit(s->config.tokens, r->held_tokens, r->n_held_tokens);
+    token_cache_inherit(s->config.tokens, r->held_exclusive, r->n_held_exclusive);
+    token_cache_set_max(s->config.tokens, r->tokens_max);
+    token_cache_opened(s->config.tokens, r->grant, false);
+    s->wants_events = true;
+    s->config.inherited(s->config.arg, r);
+    return 0;
+}
+
 static int open_answer_take(struct mount_session *s, const struct md_call *call)
 {
     Rozo__MdOpenSessionResp *r =
@@ -241,8 +261,14 @@ static int open_answer_take(struct mount_session *s, const struct md_call *call)
             "exportd got no message from this mount for longer than %u ms and ended its "
             "session: a new one is open",
             s->info.lease_ms);
-    session_lost_locks(s, r);
-    session_take_tokens(s, r);
+    if (session_takes_over(s)) {
+        rc = session_inherit(s, r);
+        if (rc != 0)
+            goto out;
+    } else {
+        session_lost_locks(s, r);
+        session_take_tokens(s, r);
+    }
     s->info = (struct mount_session_info){
         .id = r->session,
         .export_id = r->export_id,
@@ -377,6 +403,7 @@ static void session_send_open(struct mount_session *s)
     req.export_name = (char *)s->config.export_name;
     req.client = (char *)s->config.client;
     req.session = s->info.id;
+    req.takes_over = session_takes_over(s) ? s->config.takes_over : 0;
     req.knows_inline = true;
     req.full_quorum = true;
     req.n_open_inodes = n_inodes;

@@ -57,6 +57,12 @@ struct mount_session_config {
     struct stream_reads *reads;       /* borrowed */
     struct token_cache *tokens;       /* borrowed */
     uint32_t open_timeout_ms;
+    uint64_t takes_over; /* session of a dead process that this one continues; 0: none */
+    /**
+     * Called when such a session is open, before `opened`: with what it holds. Its tokens
+     * are in `tokens`, all as SHARED.
+     */
+    void (*inherited)(void *arg, const Rozo__MdOpenSessionResp *held);
     /**
      * Finds sessions whose processes have died, to report them when the session opens and
      * with each keep-alive. Returns them, borrowed until the next call. NULL: none are

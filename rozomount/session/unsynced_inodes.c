@@ -88,6 +88,13 @@ void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t loss
     pthread_mutex_unlock(&u->lock);
 }
 
+void unsynced_inodes_note_any(struct unsynced_inodes *u)
+{
+    pthread_mutex_lock(&u->lock);
+    u->everything_no = ++u->last_no;
+    pthread_mutex_unlock(&u->lock);
+}
+
 uint64_t unsynced_inodes_begin(struct unsynced_inodes *u)
 {
     uint64_t no;

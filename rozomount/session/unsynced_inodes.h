@@ -27,6 +27,8 @@ void unsynced_inodes_free(struct unsynced_inodes *u);
  * that this loop knows.
  */
 void unsynced_inodes_note(struct unsynced_inodes *u, uint64_t ino, uint32_t losses);
+/** Notes that any inode may have been changed: by another process. */
+void unsynced_inodes_note_any(struct unsynced_inodes *u);
 /**
  * Returns the number for unsynced_inodes_synced(). Call it before a request that exportd
  * answers when its changes are durable.

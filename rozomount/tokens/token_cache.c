@@ -436,6 +436,18 @@ static struct token *token_make(struct token_cache *t, uint64_t ino)
     return k;
 }
 
+void token_cache_inherit(struct token_cache *t, const uint64_t *inos, size_t n)
+{
+    token_cache_lock(t);
+    for (size_t i = 0; i < n; i++) {
+        struct token *k = token_make(t, inos[i]);
+
+        k->mode = TOKEN_SHARED;
+        k->has_pages = k->has_data = true;
+    }
+    token_cache_unlock(t);
+}
+
 static void token_note_grant(struct token_cache *t, struct token *k, uint64_t grant)
 {
     token_use(t, k);

@@ -81,6 +81,11 @@ void token_cache_free(struct token_cache *t);
  */
 void token_cache_opened(struct token_cache *t, uint64_t grant, bool lost);
 /**
+ * Notes tokens of these inodes that another process got: the kernel may have anything
+ * under them.
+ */
+void token_cache_inherit(struct token_cache *t, const uint64_t *inos, size_t n);
+/**
  * Returns true if exportd grants tokens. If not, the kernel caches names and attributes
  * for a fixed time.
  */

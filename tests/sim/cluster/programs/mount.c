@@ -524,6 +524,8 @@ void client_start(struct sim_client *c)
                                           .forgets = true,
                                           .plus = true,
                                           .deaf = c->has_deaf_kernel };
+    const struct held_room room = { 1 << 14, 1 << 10, 1 << 10 };
+    struct err err = { 0 };
     struct sim_mount *sm;
     struct proc *before;
 
@@ -549,6 +551,8 @@ void client_start(struct sim_client *c)
     sm->m.cache = run->config.direct ? CACHE_READS : CACHE_PAGES;
     sm->m.loops = &sm->loop;
     sm->m.n_loops = 1;
+    if (held_open(-1, &room, &sm->m.held, &err) != 0)
+        abort();
     sm->m.refs = open_refs_new();
     sm->m.lock_table = lock_table_new();
     sm->m.tokens = token_cache_new();

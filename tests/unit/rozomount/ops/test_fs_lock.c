@@ -86,6 +86,9 @@ static void setup(struct fixture *f)
 {
     static const struct md_client_config md = { .timeout_ms = 1000,
                                                 .mount_session_lost = on_lost };
+    const struct held_room held_room = { 1, 8, 1 };
+    const struct held_handle held = { .ino = INO, .kind = HELD_FILE };
+    struct err err = { 0 };
 
     *f = (struct fixture){ .opt.meta_timeout_ms = 1000, .node.n_changing = 1 };
     env_virtual_init(&f->env, 1);
@@ -102,6 +105,8 @@ static void setup(struct fixture *f)
     f->mount->n_loops = 1;
     f->mount->info.lease_ms = 5000;
     f->mount->wants_events = true; /* the test tells events itself */
+    assert_int_equal(held_open(-1, &held_room, &f->mount->held, &err), 0);
+    f->handle.number = held_add(f->mount->held, &held, &f->handle);
     f->mount->lock_table = lock_table_new();
     f->mount->tokens = token_cache_new();
     md_client_session_is_open(&f->loop->md);
@@ -204,6 +209,7 @@ static void teardown(struct fixture *f)
         free(op);
     }
     md_client_close(&f->loop->md);
+    held_close(f->mount->held);
     lock_table_free(f->mount->lock_table);
     token_cache_free(f->mount->tokens);
     free(f->handle.owners);
@@ -214,7 +220,7 @@ static void teardown(struct fixture *f)
 
 static void asks(struct fixture *f, int type, bool sleeps)
 {
-    struct fuse_file_info fi = { .fh = (uintptr_t)&f->handle, .lock_owner = OWNER };
+    struct fuse_file_info fi = { .fh = f->handle.number, .lock_owner = OWNER };
     struct flock fl = { .l_type = (short)type, .l_len = 100 };
 
     f->req = (struct fuse_req){ .loop = f->loop, .rc = UNDER_WAY };

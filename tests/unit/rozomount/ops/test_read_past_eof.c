@@ -177,6 +177,9 @@ int fuse_reply_lseek(fuse_req_t req, off_t off)
 
 static int setup(void **state)
 {
+    const struct held_room held_room = { 1, 1, 1 };
+    const struct held_handle held = { .ino = INO, .kind = HELD_FILE };
+    struct err err = { 0 };
     static const struct storcli_config storcli = { .read_deadline_ms = 1000,
                                                    .write_deadline_ms = 1000 };
     static const struct storcli_peers no_peers = { 0 };
@@ -216,6 +219,8 @@ static int setup(void **state)
         entry.target.storages[i] = i + 1;
     assert_int_equal(node_adopt(fx.node, &entry, false), 0);
     fx.handle.node = fx.node;
+    assert_int_equal(held_open(-1, &held_room, &fx.mount->held, &err), 0);
+    fx.handle.number = held_add(fx.mount->held, &held, &fx.handle);
     return 0;
 }
 
@@ -237,6 +242,7 @@ static int teardown(void **state)
     file_pool_free(fx.loop->pool);
     storcli_free(fx.loop->cli);
     atimes_free(fx.mount->atimes);
+    held_close(fx.mount->held);
     token_cache_free(fx.mount->tokens);
     free(fx.mount);
     free(fx.loop);
@@ -246,7 +252,7 @@ static int teardown(void **state)
 
 static void reads(struct fuse_req *req, off_t offset)
 {
-    struct fuse_file_info fi = { .fh = (uintptr_t)&fx.handle };
+    struct fuse_file_info fi = { .fh = fx.handle.number };
 
     *req = (struct fuse_req){ .loop = fx.loop, .got = UNDER_WAY };
     fx.loop->current_unique++;
