@@ -68,7 +68,8 @@ long_tests=(tests/system/coherence/test_coherence.py tests/system/data/test_prog
 # their recalls, no long loads.
 asan_tests=(tests/system/cli/test_by_hand.py tests/system/cli/test_cli.py tests/system/processes/test_bad_input.py
     tests/system/metas/test_metas.py tests/system/metas/test_metas_begin.py tests/system/metas/test_init.py
-    tests/system/processes/test_starts.py tests/system/processes/test_takeover.py tests/system/coherence/test_coherence.py::test_writers_in_two_halves
+    tests/system/processes/test_starts.py
+    tests/system/coherence/test_coherence.py::test_writers_in_two_halves
     "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[names-deaths]"
     "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[register-deaths]"
     "tests/system/coherence/test_linear.py::test_four_mounts_are_as_one[rename-none]")

@@ -17,7 +17,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* A bit of ids that users of a channel choose; it is not in those that a channel makes. */
+/* A bit of ids that users of a channel choose; ids that a channel makes lack it. */
 #define RPC_ID_CHOSEN (1ull << 63)
 
 enum {

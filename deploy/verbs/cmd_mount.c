@@ -101,8 +101,8 @@ int cmd_mount(struct cli *cli, int argc, char **argv)
         { "foreground", 'f', NULL, "stay in the foreground",
           ARGS_FLAG(struct mount_args, foreground) },
         { "upgrade", 'u', NULL,
-          "replace the process of the mount MNT, made with the option hold: by the program "
-          "that is installed now",
+          "replace the process of the mount MNT, which has the option hold, by the "
+          "program that is installed now",
           ARGS_FLAG(struct mount_args, upgrade) },
         { NULL, 0, "EXPORT", NULL, ARGS_TEXT(struct mount_args, export_name) },
         { NULL, 0, "MNT", NULL, ARGS_TEXT(struct mount_args, mount_point),

@@ -61,6 +61,32 @@ struct session *session_find(struct exportd *x, uint64_t id)
     return hash_find(x->sessions->table.by_id, id);
 }
 
+struct session *session_find_continued(struct exportd *x, uint64_t id)
+{
+    struct session *s = session_find(x, id), *next;
+
+    if (s != NULL)
+        return s;
+    HASH_ITER(hh, x->sessions->table.by_id, s, next)
+    {
+        if (s->id_before == id)
+            return s;
+    }
+    return NULL;
+}
+
+void session_take_new_id(struct session *s)
+{
+    struct exportd *x = s->export->x;
+
+    HASH_DEL(x->sessions->table.by_id, s);
+    s->id_before = s->id;
+    do
+        env_random(x->env, &s->id, sizeof(s->id));
+    while (s->id == 0 || session_find(x, s->id) != NULL);
+    hash_add(x->sessions->table.by_id, id, s);
+}
+
 bool exportd_has_session(const struct exportd *x, uint64_t id)
 {
     const struct session *s = hash_find(x->sessions->table.by_id, id);
@@ -519,7 +545,7 @@ void sessions_tick(struct exportd *x)
         reply_cache_trim(&s->before, now_ns);
         session_events_tick(s);
         if (s->is_fenced && now_ns > s->expires_ns) {
-            session_end(x, s, true); /* nobody came to continue it */
+            session_end(x, s, true); /* no process came to continue it */
             continue;
         }
         if (s->ends)

@@ -23,7 +23,7 @@ struct session {
     char client[MESSAGE_MAX + 1];
     bool read_only;
     bool ends; /* has ended; kept until storages refuse its writes */
-    /* another process takes over what it holds, see session_takeover.c */
+    /* see session_takeover.c */
     bool has_heir, is_fenced;
     uint64_t id_before; /* session that it continues; 0: none */
     uint64_t expires_ns;
@@ -63,6 +63,9 @@ int sessions_new(struct exportd *x);
 /** Returns true if no turn of waiting calls is due. */
 bool sessions_are_idle(const struct exportd *x);
 struct session *session_find(struct exportd *x, uint64_t id);
+/** Finds the session with this id, or the one that continues it. */
+struct session *session_find_continued(struct exportd *x, uint64_t id);
+void session_take_new_id(struct session *s);
 /**
  * Opens a session. id 0: a new one, with a record. If session `id` has ended: also a new
  * one, and *out has another id. Returns 0; -EBUSY: too many; -EEXIST: id belongs to

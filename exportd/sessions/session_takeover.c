@@ -1,6 +1,5 @@
 /*
- * session_takeover.c - sessions of processes that died and whose mounts other processes took
- * over.
+ * session_takeover.c - sessions of dead processes that others continue.
  *
  * In:     MD_OPEN_SESSION with `takes_over`; session_fence.c when storages refuse the
  *         writes of the dead process; the tick.
@@ -26,21 +25,6 @@
 #include "exportd/sessions/session_locks.h"
 #include "exportd/sessions/sessions.h"
 
-/* Returns the session with this id now, or that continues one with this id. */
-static struct session *session_now(struct exportd *x, uint64_t id)
-{
-    struct session *s = session_find(x, id), *next;
-
-    if (s != NULL)
-        return s;
-    HASH_ITER(hh, x->sessions->table.by_id, s, next)
-    {
-        if (s->id_before == id)
-            return s;
-    }
-    return NULL;
-}
-
 /* Returns true if this client has the session already: its request came once more. */
 static bool has_it(const struct session *s, uint64_t id, const char *client)
 {
@@ -51,7 +35,6 @@ static bool has_it(const struct session *s, uint64_t id, const char *client)
  * that it had sent are known by their records, as after a restart. */
 static int session_begin_anew(struct session *s)
 {
-    struct exportd *x = s->export->x;
     int rc = reply_log_load(s, s->id);
 
     if (rc != 0)
@@ -61,12 +44,7 @@ static int session_begin_anew(struct session *s)
 
     session_end_lock_waits(s);
     session_abandon_files(s);
-    HASH_DEL(x->sessions->table.by_id, s);
-    s->id_before = s->id;
-    do
-        env_random(x->env, &s->id, sizeof(s->id));
-    while (s->id == 0 || session_find(x, s->id) != NULL);
-    hash_add(x->sessions->table.by_id, id, s);
+    session_take_new_id(s);
     s->n_done = 0; /* records of requests are those of the id */
     s->ends = s->has_heir = s->is_fenced = false;
     return 0;
@@ -75,7 +53,7 @@ static int session_begin_anew(struct session *s)
 int session_take_over(struct exportd *x, struct export *e, uint64_t id,
                       const char *client, bool read_only, struct session **out)
 {
-    struct session *s = session_now(x, id);
+    struct session *s = session_find_continued(x, id);
     int rc;
 
     if (s == NULL || s->export != e)

@@ -181,7 +181,7 @@ static void on_upgrade_signal(uv_signal_t *handle, int number)
     mount_hand_over(handle->data);
 }
 
-/* What main() watches on the loop of the mount. */
+/* Signals that main() watches on the loop of the mount. */
 struct signals {
     struct stop_signals stop;
     uv_signal_t upgrade; /* SIGUSR2: another process is to take the mount over */
@@ -239,7 +239,7 @@ static void say_that_we_serve(const struct mount *m, int *report)
              m->n_loops, m->n_loops == 1 ? "" : "s");
     if (m->hold.link < 0)
         sd_tell_ready("serving");
-    holder_serves(&m->hold); /* it tells the manager */
+    holder_serves(&m->hold);
     if (*report >= 0) {
         prctl(PR_SET_PDEATHSIG, 0);
         daemon_report(*report, "+");
@@ -247,8 +247,7 @@ static void say_that_we_serve(const struct mount *m, int *report)
     *report = -1;
 }
 
-/* A process that takes a mount over lets go only of what it does not keep: exportd and the
- * holder wait for the next one. */
+/* Lets go of nothing: exportd and the holder wait for the next process. */
 static _Noreturn void fail_to_take_over(const struct err *err, int rc)
 {
     log_error("cannot take the mount over: %s", err->text);
@@ -306,7 +305,7 @@ static int hold_as_told(const struct options *opt, char *const *argv, int report
         .let_go = report >= 0 ? daemon_let_go : NULL,
     };
 
-    return opt->hold ? holder_start(&config, hold, err) : 0;
+    return opt->holder == HOLDER_WANTED ? holder_start(&config, hold, err) : 0;
 }
 
 /* Mounts, in a child process unless in the foreground. Returns the exit status. */

@@ -372,7 +372,8 @@ static void mount_check_reply(struct mount *m, const void *reply, size_t len)
 {
     const struct held_mount *held = held_mount(m->held);
 
-    m->replied_otherwise = held->reply_len != len || memcmp(held->reply, reply, len) != 0;
+    m->takeover.replied_otherwise =
+        held->reply_len != len || memcmp(held->reply, reply, len) != 0;
 }
 
 static void mount_note_reply(struct mount *m, const void *reply, size_t len)
@@ -558,7 +559,7 @@ static void mount_answer_init(struct mount *m, void *buf, size_t len)
     m->drops_privileges = is_init && (in->flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
     m->maps_direct = is_init && (in->flags & FUSE_INIT_EXT) != 0 &&
                      (in->flags2 & DIRECT_IO_ALLOW_MMAP) != 0;
-    m->resends =
+    m->takeover.resends =
         is_init && (in->flags & FUSE_INIT_EXT) != 0 && (in->flags2 & HAS_RESEND) != 0;
     reply_is = REPLY_TO_INIT;
     fuse_session_process_buf(m->loops[0].se, &fbuf);
@@ -573,7 +574,7 @@ static int mount_repeat_init(struct mount *m, void *buf, size_t *len, struct err
     *len = held->init_len;
     memcpy(buf, held->init, *len);
     mount_answer_init(m, buf, *len);
-    if (m->replied_otherwise)
+    if (m->takeover.replied_otherwise)
         return err_set(err, -ROZO_ENO_SESSION,
                        "the kernel works with other features than this version of "
                        "rozomount has chosen: unmount, and mount anew");
@@ -708,9 +709,9 @@ static int mount_start_loops(struct mount *m, struct err *err)
     m->inval = kernel_inval_start(m->loops[0].se, m->names_expire);
     m->notify = kernel_notify_start(m->loops[0].se, m->is_listed ? &m->at : NULL,
                                     m->names_expire);
-    m->forgets_names =
+    m->takeover.forgets_names =
         m->hold.link >= 0 && (m->notify == NULL || !kernel_notify_has_aged(m->notify));
-    for (unsigned i = 0; i < m->n_loops && m->resends; i++)
+    for (unsigned i = 0; i < m->n_loops && m->takeover.resends; i++)
         holder_give(&m->hold, HOLDER_CLONE, m->loops[i].fd);
     if (mount_takes_over(m))
         mount_inherit(m);
@@ -901,8 +902,8 @@ static void on_stop(struct env_mail *mail)
 {
     struct mount *m = container_of(mail, struct mount, stop_mail);
 
-    if (m->hands_over) {
-        m->stops_after = true;
+    if (m->takeover.hands_over) {
+        m->takeover.stops_after = true;
         return;
     }
     log_info("%s: unmounted; writing out remaining data", m->opt->mountpoint);
@@ -1157,8 +1158,8 @@ void mount_unmount(struct mount *m)
 {
     if (m->unmounting || m->giving_up)
         return;
-    if (m->hands_over) {
-        m->unmounts_after = true;
+    if (m->takeover.hands_over) {
+        m->takeover.unmounts_after = true;
         return;
     }
     m->unmounting = pthread_create(&m->unmounter, NULL, unmounter_run, m) == 0;

@@ -7,8 +7,8 @@
 #include "rozomount/op/mount.h"
 
 /**
- * Opens the session, or takes it over; m->hold is set. *opt must outlive the mount. On success m->loops[0].uv exists, for
- * signal handlers, and runs only in mount_run().
+ * Opens the session, or takes it over. m->hold is set; *opt outlives the mount. On
+ * success m->loops[0].uv exists, for signal handlers, and runs only in mount_run().
  */
 int mount_open(struct mount *m, const struct options *opt, struct err *err);
 /**

@@ -1,13 +1,13 @@
 /*
  * takeover.c - a mount goes from one process to the next.
  *
- * In:     mount_run.c, at the start of a process that takes a mount over; a signal, at the
- *         end of one that hands it over.
- * Out:    open files and directories as the kernel knows them; references and locks as
- *         exportd knows them; tokens.
- * Keeps:  I5: the tokens of the process before stay ours at exportd, so what the kernel has
- *         under them is as it was, until one is recalled; then it drops all of the inode.
- *         Data that may be lost are reported by the next fsync.
+ * In:     mount_run.c, at the start of a process that takes a mount over; a signal that
+ *         ends one.
+ * Out:    open files and directories as the kernel knows them; references, locks and
+ *         tokens as exportd knows them.
+ * Keeps:  I5: at exportd the tokens stay those of the mount. What the kernel has under
+ *         them is right until one is recalled; then it drops all of the inode. The next
+ *         fsync says which data may be lost.
  */
 #include "rozomount/daemon/takeover.h"
 
@@ -35,7 +35,7 @@ enum {
 /* ---- the process that takes over ---- */
 
 /* References to inodes that the session holds. */
-struct inherited {
+struct inherited_session {
     uint64_t *exclusive; /* owned: inodes */
     size_t n_exclusive;
     size_t n;
@@ -71,15 +71,16 @@ void mount_note_inherited(void *arg, const Rozo__MdOpenSessionResp *held)
 
     for (size_t i = 0; i < held->n_held_locks; i++)
         inherit_lock(m, held->held_locks[i]);
-    m->inherited = xzalloc(sizeof(*m->inherited) + n * sizeof(m->inherited->refs[0]));
-    m->inherited->n_exclusive = held->n_held_exclusive;
-    m->inherited->exclusive =
-        xzalloc((held->n_held_exclusive + 1) * sizeof(*m->inherited->exclusive));
-    memcpy(m->inherited->exclusive, held->held_exclusive,
-           held->n_held_exclusive * sizeof(*m->inherited->exclusive));
-    m->inherited->n = n;
+    m->takeover.inherited = xzalloc(sizeof(*m->takeover.inherited) +
+                                    n * sizeof(m->takeover.inherited->refs[0]));
+    m->takeover.inherited->n_exclusive = held->n_held_exclusive;
+    m->takeover.inherited->exclusive =
+        xzalloc((held->n_held_exclusive + 1) * sizeof(*m->takeover.inherited->exclusive));
+    memcpy(m->takeover.inherited->exclusive, held->held_exclusive,
+           held->n_held_exclusive * sizeof(*m->takeover.inherited->exclusive));
+    m->takeover.inherited->n = n;
     for (size_t i = 0; i < n; i++)
-        m->inherited->refs[i] =
+        m->takeover.inherited->refs[i] =
             (struct inherited_refs){ held->held_inodes[i]->ino,
                                      held->held_inodes[i]->n_references };
 }
@@ -104,8 +105,8 @@ static void inherit_handles(struct mount *m)
  * given back. */
 static void inherit_refs(struct mount *m)
 {
-    for (size_t i = 0; i < m->inherited->n; i++) {
-        const struct inherited_refs *r = &m->inherited->refs[i];
+    for (size_t i = 0; i < m->takeover.inherited->n; i++) {
+        const struct inherited_refs *r = &m->takeover.inherited->refs[i];
         struct node *node = node_get(&mount_owner(m, r->ino)->nodes, r->ino);
 
         node_count_inherited(node, r->n);
@@ -149,25 +150,23 @@ static void inherit_losses(struct mount *m)
 }
 
 /*
- * Goes on where the process before has ended. The kernel looks up all names again, as
- * they are invalid since mount->notify was made, or after a time. What it keeps under
- * SHARED tokens is right; where the process before had more, sizes, times and bytes may be
- * lost, so the kernel drops what it has, and the tokens go back to exportd.
+ * Goes on with the mount. What the kernel keeps under SHARED tokens is right. Where the
+ * process before had more, bytes may be lost: the kernel drops all of the inode.
  */
 void mount_inherit(struct mount *m)
 {
     inherit_handles(m);
     inherit_refs(m);
     inherit_losses(m);
-    if (m->forgets_names)
+    if (m->takeover.forgets_names)
         sleep(NAMES_HELD_S);
-    if (m->resends && m->notify != NULL)
+    if (m->takeover.resends && m->notify != NULL)
         kernel_notify_resend(m->notify);
-    for (size_t i = 0; i < m->inherited->n_exclusive; i++)
-        recalls_doubt(&m->loops[0], m->inherited->exclusive[i]);
-    free(m->inherited->exclusive);
-    free(m->inherited);
-    m->inherited = NULL;
+    for (size_t i = 0; i < m->takeover.inherited->n_exclusive; i++)
+        recalls_doubt(&m->loops[0], m->takeover.inherited->exclusive[i]);
+    free(m->takeover.inherited->exclusive);
+    free(m->takeover.inherited);
+    m->takeover.inherited = NULL;
 }
 
 /* ---- the process that hands over ---- */
@@ -198,7 +197,7 @@ static void on_file_synced(void *arg, int rc)
     } else {
         log_error("inode %llu: its data cannot be stored: %s",
                   (unsigned long long)node->ino, rc == 0 ? "it changes" : error_text(rc));
-        atomic_store(&loop->mount->hand_over_failed, true);
+        atomic_store(&loop->mount->takeover.failed, true);
     }
     free(f);
     node_put(node);
@@ -222,6 +221,10 @@ static void on_sync_files(struct env_mail *mail)
     struct node *node, *next;
 
     loop->n_closing = 1;
+    for (struct handle *h = loop->handles; h != NULL; h = h->next) {
+        if (handle_has_lost(h) != 0) /* the next process says so */
+            held_owe_error(loop->mount->held, h->number, true);
+    }
     HASH_ITER(hh, loop->nodes.by_ino, node, next)
     {
         if (node->file != NULL && !node->closing &&
@@ -257,7 +260,7 @@ static void on_stop_reading(struct env_mail *mail)
     struct loop *loop = container_of(mail, struct loop, mail);
 
     loop_stop_reading(loop);
-    if (!loop->mount->resends)
+    if (!loop->mount->takeover.resends)
         locks_give_up(loop);
     loop_is_done(loop);
 }
@@ -274,20 +277,21 @@ static void on_read_again(struct env_mail *mail)
 
 static void hand_over_is_off(struct mount *m)
 {
-    m->hands_over = false;
-    if (m->stops_after) {
+    m->takeover.hands_over = false;
+    if (m->takeover.stops_after) {
         atomic_store(&m->stop_sent, false);
         mount_stop(m);
-    } else if (m->unmounts_after) {
+    } else if (m->takeover.unmounts_after) {
         mount_unmount(m);
     }
 }
 
 static void hand_over_end(struct mount *m)
 {
-    if (!atomic_load(&m->hand_over_failed) && !m->stops_after && !m->unmounts_after)
+    if (!atomic_load(&m->takeover.failed) && !m->takeover.stops_after &&
+        !m->takeover.unmounts_after)
         _exit(HOLDER_EXIT_REPLACE); /* the session stays open for the next process */
-    if (atomic_load(&m->hand_over_failed))
+    if (atomic_load(&m->takeover.failed))
         log_error("%s: not handed over to another process, since not all data are stored",
                   m->opt->mountpoint);
     mount_on_every_loop(m, on_read_again, hand_over_is_off);
@@ -301,11 +305,11 @@ void mount_hand_over(struct mount *m)
                  m->opt->mountpoint);
         return;
     }
-    if (m->hands_over || m->unmounting || atomic_load(&m->stop_sent))
+    if (m->takeover.hands_over || m->unmounting || atomic_load(&m->stop_sent))
         return;
     log_info("%s: writing out data, then another process takes the mount over",
              m->opt->mountpoint);
-    m->hands_over = true;
-    atomic_store(&m->hand_over_failed, false);
+    m->takeover.hands_over = true;
+    atomic_store(&m->takeover.failed, false);
     mount_on_every_loop(m, on_stop_reading, hand_over_drain);
 }

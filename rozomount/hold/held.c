@@ -29,9 +29,9 @@ struct held_place {
     atomic_uint_least64_t kind; /* enum held_kind */
 };
 
-struct held_owner {
+struct held_lock_owner {
     uint64_t owner;
-    atomic_uint_least64_t number; /* of the handle; 0: free */
+    atomic_uint_least64_t number; /* handle; 0: free */
 };
 
 /* The memory that outlives a process; behind it the places of handles, owners, and
@@ -52,11 +52,11 @@ struct free_places {
     uint32_t max;
 };
 
-struct held {
+struct held_files {
     struct held_table *t;
-    size_t bytes; /* of a mapping; 0: memory of this process */
+    size_t bytes; /* length of the mapping; 0: memory of this process */
     struct held_place *places;
-    struct held_owner *owner_list;
+    struct held_lock_owner *owner_list;
     atomic_uint_least64_t *unstored_list;
     void **users;         /* by place; owned */
     pthread_mutex_t lock; /* guards the members below */
@@ -91,7 +91,8 @@ static void place_free(struct free_places *f, uint32_t place)
 static size_t table_bytes(const struct held_room *room)
 {
     return sizeof(struct held_table) + room->handles * sizeof(struct held_place) +
-           room->owners * sizeof(struct held_owner) + room->unstored * sizeof(uint64_t);
+           room->owners * sizeof(struct held_lock_owner) +
+           room->unstored * sizeof(uint64_t);
 }
 
 int held_memory(const struct held_room *room)
@@ -110,7 +111,7 @@ int held_memory(const struct held_room *room)
 }
 
 /* Finds free places in a table that another process has used. */
-static void held_load(struct held *h)
+static void held_load(struct held_files *h)
 {
     h->handles.next = (uint32_t)atomic_load(&h->t->n_handles);
     for (uint32_t i = 0; i < h->handles.next; i++) {
@@ -131,10 +132,10 @@ static void held_load(struct held *h)
     }
 }
 
-static void held_lay_out(struct held *h, const struct held_room *room)
+static void held_lay_out(struct held_files *h, const struct held_room *room)
 {
     h->places = (struct held_place *)(h->t + 1);
-    h->owner_list = (struct held_owner *)(h->places + room->handles);
+    h->owner_list = (struct held_lock_owner *)(h->places + room->handles);
     h->unstored_list = (atomic_uint_least64_t *)(h->owner_list + room->owners);
     h->handles.max = room->handles;
     h->owners.max = room->owners;
@@ -142,7 +143,7 @@ static void held_lay_out(struct held *h, const struct held_room *room)
     h->users = xzalloc(room->handles * sizeof(*h->users));
 }
 
-static int held_map(struct held *h, int fd, const struct held_room *room)
+static int held_map(struct held_files *h, int fd, const struct held_room *room)
 {
     h->bytes = table_bytes(room);
     h->t = mmap(NULL, h->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -158,9 +159,10 @@ static bool room_is(const struct held_room *a, const struct held_room *b)
            a->unstored == b->unstored;
 }
 
-int held_open(int fd, const struct held_room *room, struct held **out, struct err *err)
+int held_open(int fd, const struct held_room *room, struct held_files **out,
+              struct err *err)
 {
-    struct held *h = xzalloc(sizeof(*h));
+    struct held_files *h = xzalloc(sizeof(*h));
     int rc = 0;
 
     *out = h;
@@ -186,7 +188,7 @@ int held_open(int fd, const struct held_room *room, struct held **out, struct er
     return 0;
 }
 
-void held_close(struct held *h)
+void held_close(struct held_files *h)
 {
     if (h == NULL)
         return;
@@ -202,14 +204,14 @@ void held_close(struct held *h)
     free(h);
 }
 
-struct held_mount *held_mount(struct held *h)
+struct held_mount *held_mount(struct held_files *h)
 {
     return &h->t->mount;
 }
 
 /* ---- handles ---- */
 
-static uint64_t number_of(const struct held *h, uint32_t place)
+static uint64_t number_of(const struct held_files *h, uint32_t place)
 {
     return (uint64_t)h->places[place].h.reuse << 32 | (place + 1);
 }
@@ -219,7 +221,7 @@ static uint32_t place_of(uint64_t number)
     return (uint32_t)number - 1;
 }
 
-static bool is_number(const struct held *h, uint64_t number)
+static bool is_number(const struct held_files *h, uint64_t number)
 {
     uint32_t place = place_of(number);
 
@@ -228,7 +230,7 @@ static bool is_number(const struct held *h, uint64_t number)
                HELD_FREE;
 }
 
-uint64_t held_add(struct held *h, const struct held_handle *handle, void *user)
+uint64_t held_add(struct held_files *h, const struct held_handle *handle, void *user)
 {
     uint32_t place, reuse;
     bool has_room;
@@ -251,7 +253,7 @@ uint64_t held_add(struct held *h, const struct held_handle *handle, void *user)
     return number_of(h, place);
 }
 
-static void owners_remove(struct held *h, uint64_t number)
+static void owners_remove(struct held_files *h, uint64_t number)
 {
     for (uint32_t i = 0; i < h->owners_end; i++) {
         if (atomic_load(&h->owner_list[i].number) != number)
@@ -261,7 +263,7 @@ static void owners_remove(struct held *h, uint64_t number)
     }
 }
 
-void held_remove(struct held *h, uint64_t number)
+void held_remove(struct held_files *h, uint64_t number)
 {
     uint32_t place = place_of(number);
 
@@ -275,14 +277,14 @@ void held_remove(struct held *h, uint64_t number)
     pthread_mutex_unlock(&h->lock);
 }
 
-void *held_user(const struct held *h, uint64_t number, uint64_t ino)
+void *held_user(const struct held_files *h, uint64_t number, uint64_t ino)
 {
     uint32_t place = place_of(number);
 
     return is_number(h, number) && h->places[place].h.ino == ino ? h->users[place] : NULL;
 }
 
-uint64_t held_next(const struct held *h, uint64_t number, struct held_handle *out)
+uint64_t held_next(const struct held_files *h, uint64_t number, struct held_handle *out)
 {
     uint64_t n = atomic_load(&h->t->n_handles);
 
@@ -298,13 +300,13 @@ uint64_t held_next(const struct held *h, uint64_t number, struct held_handle *ou
     return 0;
 }
 
-void held_give(struct held *h, uint64_t number, void *user)
+void held_give(struct held_files *h, uint64_t number, void *user)
 {
     assert(is_number(h, number));
     h->users[place_of(number)] = user;
 }
 
-void held_owe_error(struct held *h, uint64_t number, bool owes)
+void held_owe_error(struct held_files *h, uint64_t number, bool owes)
 {
     assert(is_number(h, number));
     h->places[place_of(number)].h.owes_error = owes;
@@ -312,7 +314,7 @@ void held_owe_error(struct held *h, uint64_t number, bool owes)
 
 /* ---- owners of locks ---- */
 
-bool held_add_owner(struct held *h, uint64_t number, uint64_t owner)
+bool held_add_owner(struct held_files *h, uint64_t number, uint64_t owner)
 {
     uint32_t place;
     bool has_room;
@@ -330,7 +332,7 @@ bool held_add_owner(struct held *h, uint64_t number, uint64_t owner)
     return has_room;
 }
 
-void held_each_owner(const struct held *h, uint64_t number,
+void held_each_owner(const struct held_files *h, uint64_t number,
                      void (*fn)(void *arg, uint64_t owner), void *arg)
 {
     if (!h->places[place_of(number)].h.has_owners)
@@ -343,7 +345,7 @@ void held_each_owner(const struct held *h, uint64_t number,
 
 /* ---- data in memory only ---- */
 
-uint32_t held_note_unstored(struct held *h, uint64_t ino)
+uint32_t held_note_unstored(struct held_files *h, uint64_t ino)
 {
     uint32_t place;
     bool has_room;
@@ -359,7 +361,7 @@ uint32_t held_note_unstored(struct held *h, uint64_t ino)
     return place + 1;
 }
 
-void held_is_stored(struct held *h, uint32_t place)
+void held_is_stored(struct held_files *h, uint32_t place)
 {
     if (place == 0 || place > h->unstored.max)
         return;
@@ -369,7 +371,7 @@ void held_is_stored(struct held *h, uint32_t place)
     pthread_mutex_unlock(&h->lock);
 }
 
-void held_each_unstored(const struct held *h,
+void held_each_unstored(const struct held_files *h,
                         void (*fn)(void *arg, uint64_t ino, uint32_t place), void *arg)
 {
     for (uint32_t i = 0; i < h->unstored.max; i++) {
@@ -380,7 +382,7 @@ void held_each_unstored(const struct held *h,
     }
 }
 
-bool held_may_be_unstored(const struct held *h)
+bool held_may_be_unstored(const struct held_files *h)
 {
     return atomic_load(&h->t->unstored_overflow) != 0;
 }

@@ -53,9 +53,8 @@ struct holder {
     int signals;
     pid_t child;
     bool serves, stops;
-    time_t
-        first_try_s; /* of the present series of children that did not serve; 0: none */
-    time_t crashes_s[CRASHES_MAX]; /* of children that served, newest first */
+    time_t first_try_s;            /* first of the children that did not serve; 0: none */
+    time_t crashes_s[CRASHES_MAX]; /* children that served, newest first */
 };
 
 static time_t now_s(void)
@@ -342,10 +341,8 @@ static void child_is_dead(struct holder *h, int status)
 }
 
 /*
- * Returns true if the first thread of the child has ended; *status is as of wait(2). A
- * killed process is not reported by wait(2) while the kernel holds one of its threads, for
- * as long as nobody answers the READ of a page that the thread drops. No pidfd tells of it
- * either.
+ * Returns true if the first thread of the child has ended; *status is as of wait(2). That
+ * waits for a thread that drops a page, and so for the READ of the page.
  */
 static bool child_has_ended(const struct holder *h, int *status)
 {
@@ -373,7 +370,7 @@ static void children_look(struct holder *h)
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         if (pid == h->child) {
-            messages_take(h); /* what it has given before */
+            messages_take(h);
             child_is_dead(h, status);
         }
     }

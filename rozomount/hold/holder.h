@@ -26,20 +26,20 @@ struct holder_fds {
 
 /* Exit statuses of a serving process that the holder knows. */
 enum {
-    HOLDER_EXIT_REPLACE = 70, /* another process is to take the mount over */
+    HOLDER_EXIT_REPLACE = 70, /* start another process */
     HOLDER_EXIT_LOST = 71,    /* no process can: the session has ended */
 };
 
 /* Kinds of descriptors that a serving process gives to the holder. */
 enum holder_gift {
-    HOLDER_DEVICE,   /* of the mount */
+    HOLDER_DEVICE,   /* /dev/fuse, mounted */
     HOLDER_CLONE,    /* requests are read from it */
     HOLDER_LIVENESS, /* the locked file by which others know that the session lives */
     N_HOLDER_GIFTS
 };
 
 struct holder_config {
-    char *const *argv;                            /* of the program; borrowed */
+    char *const *argv;                            /* command line; borrowed */
     int mountpoint_at;                            /* place of the mount point in it */
     const char *mountpoint, *key_file, *pid_file; /* for processes started later */
     int report;           /* descriptor that only the serving process needs; -1: none */

@@ -37,7 +37,7 @@ enum {
     LET_GO_PAUSE_MS = 10,
     AGAIN_PAUSE_MAX = 6, /* the longest pause is 1 << this, in ms */
     IO_ERROR_PAUSE_MS = 1000,
-    CHANGES_MAX = 255, /* requests of one operation that are told apart by their ids */
+    CHANGES_MAX = 255, /* requests of one operation with ids of their own */
 };
 
 void *fuse_op_begin(fuse_req_t req, size_t bytes)
@@ -452,7 +452,7 @@ bool fuse_op_is_resent(const struct fuse_op *op)
 
 double fuse_op_name_timeout(const struct fuse_op *op, bool has_token, double otherwise_s)
 {
-    return has_token && op->loop->mount->forgets_names
+    return has_token && op->loop->mount->takeover.forgets_names
                ? NAMES_HELD_S
                : fuse_op_timeout(op, has_token, otherwise_s);
 }
@@ -858,7 +858,7 @@ static uint64_t op_id_of_change(struct fuse_op *op, uint16_t code)
     uint64_t unique = op->unique & ~UNIQUE_IS_RESENT;
     unsigned n = op->n_changes;
 
-    if (!op->loop->mount->resends || !code_changes(code))
+    if (!op->loop->mount->takeover.resends || !code_changes(code))
         return 0;
     op->n_changes += n < CHANGES_MAX;
     return RPC_ID_CHOSEN | unique * (CHANGES_MAX + 1) | n;

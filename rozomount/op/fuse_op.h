@@ -18,7 +18,7 @@ enum {
     NAME_BYTES_MAX = 255,
     /* s: upper limit; the kernel drops what a token allowed when it is recalled */
     TOKEN_TIMEOUT_S = 3600,
-    NAMES_HELD_S = 1, /* see mount->forgets_names */
+    NAMES_HELD_S = 1, /* see mount_takeover.forgets_names */
 };
 /* FUSE_UNIQUE_RESEND, Linux 6.9: a process before has read the request already */
 #define UNIQUE_IS_RESENT (1ull << 63)

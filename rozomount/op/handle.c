@@ -1,7 +1,7 @@
 /*
  * handle.c - open files of programs, and the locks under which they are read and written.
  *
- * In:     fs_*.c, on the owner loop of the inode; mount_run.c, when it takes a mount over.
+ * In:     fs_*.c, on the owner loop of the inode; takeover.c.
  * Out:    pins of nodes; errors of writes that failed in the background.
  */
 #include "rozomount/op/handle.h"

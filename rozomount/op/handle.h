@@ -11,7 +11,7 @@
 struct handle {
     struct node *node;  /* pinned */
     uint64_t number;    /* fi->fh, see held.h; 0 before open_set_handle() */
-    int flags;          /* of open(2) */
+    int flags;          /* as in open(2) */
     bool is_inherited;  /* opened by a process before; node->file may be NULL */
     bool sync;          /* opened O_SYNC or O_DSYNC */
     bool past_pages;    /* bypasses the kernel's page cache */
@@ -53,8 +53,8 @@ enum step_end fuse_op_use_handle(struct fuse_op *op);
 /** Notes that data are written through the handle that may stay in memory. */
 void handle_note_unstored(struct loop *loop, const struct handle *handle);
 /**
- * Removes the note if no data of the inode are in memory only: an fsync makes durable what
- * storages have, whoever wrote it.
+ * Removes the note if no data of the inode are in memory only. An fsync makes durable
+ * what storages have, whoever wrote it.
  */
 void handle_note_flushed(struct loop *loop, const struct handle *handle);
 /**

@@ -48,6 +48,21 @@ enum mount_cache {
     CACHE_WRITEBACK, /* all: the kernel writes later, and owns sizes and times of files */
 };
 
+/* A mount goes from one process to the next: see daemon/takeover.c. */
+struct mount_takeover {
+    struct inherited_session *inherited; /* until the start is over; NULL: none */
+    bool resends; /* the kernel can send requests again that were not answered */
+    bool replied_otherwise; /* to INIT than the process before */
+    /*
+     * The kernel forgets names by itself, as it cannot be made to forget them all: before
+     * Linux 6.16.
+     */
+    bool forgets_names;
+    /* This process hands over. A stop, or an unmount, that comes meanwhile waits. */
+    bool hands_over, stops_after, unmounts_after;
+    atomic_bool failed;
+};
+
 /*
  * The whole mount. Members that are not atomic are written before the other loops start.
  */
@@ -55,10 +70,10 @@ struct mount {
     const struct options *opt;
     const struct mount_shell *shell;
     struct rpc_keys keys;
-    struct holder_fds hold; /* links to the holder of the mount */
-    int device;             /* of the mount; each loop reads a clone of it; -1: none */
-    struct inherited *inherited; /* until the start is over, of a mount taken over */
-    struct held *held;           /* what another process needs to take this mount over */
+    struct holder_fds hold;
+    int device; /* /dev/fuse, mounted; each loop reads a clone of it. -1: none */
+    struct mount_takeover takeover;
+    struct held_files *held;
     struct open_refs *refs;
     struct lock_table *lock_table;
     atomic_bool wants_events; /* events_mail was posted to loop 0 */
@@ -84,11 +99,6 @@ struct mount {
     struct kernel_notify *notify;        /* NULL: the kernel caches nothing */
     struct mountpoint at;                /* where we are mounted, with is_listed */
     bool is_listed;
-    bool resends; /* the kernel can send requests again that were not answered */
-    bool replied_otherwise; /* than the process whose mount is taken over */
-    /* the kernel forgets names by itself, as a process that takes the mount over cannot
-     * make it forget them all: before Linux 6.16 */
-    bool forgets_names;
     bool names_expire; /* the kernel can let a name expire, not only drop it */
     /* this mount, not the kernel, clears set-id bits and capabilities on a write */
     bool drops_privileges;
@@ -113,9 +123,6 @@ struct mount {
     /* called when the loops are about to end (main.c); may be NULL */
     void (*before_end)(void *arg);
     void *before_end_arg;
-    /* another process is to take the mount over; what came meanwhile waits */
-    bool hands_over, stops_after, unmounts_after;
-    atomic_bool hand_over_failed;
     bool giving_up; /* the start failed */
     bool unmounting;
     pthread_t unmounter; /* joined at the end */

@@ -399,7 +399,7 @@ static enum step_end fsync_data(struct fuse_op *op)
     return STEP_WAIT;
 }
 
-/* Answers first: an error that did not reach the kernel is told by the next process. */
+/* Answers first: an error that did not reach the kernel is for the next process. */
 static enum step_end fsync_failed(struct fuse_op *op, int rc)
 {
     struct handle *handle = op->handle;

@@ -235,8 +235,7 @@ enum step_end fs_created(struct fuse_op *op)
 
 /* ---- flush, release ---- */
 
-/* Of a handle that nobody has used since a process before left it, nothing is to be
- * written. */
+/* A handle of a process before that was not used since has nothing to write. */
 static enum step_end flush_data(struct fuse_op *op)
 {
     if (op->handle == NULL) /* a process before has closed it */

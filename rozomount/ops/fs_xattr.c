@@ -3,9 +3,9 @@
  *
  * In:     the kernel's requests.
  * Out:    md calls, replies. Names beginning with "rozo." are never stored: rozo.locate
- *         (locate.c), rozo.fsid, rozo.export_id and rozo.process (numbers of this process
- *         and its holder; 0: none) are made on request, others do not exist. REAL_NAME and a name ask a directory for that name in another case
- *         (docs/internals/names.md).
+ *         (locate.c), rozo.fsid, rozo.export_id and rozo.process (this process and its
+ *         holder, 0: none) are made on request, others do not exist. REAL_NAME and a name
+ *         ask a directory for that name in another case (docs/internals/names.md).
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -57,8 +57,8 @@ const char options_help[] =
     "     relatime            a read moves the access time if the file was changed\n"
     "                         since, or after a day (the default; or: noatime,\n"
     "                         strictatime, nodiratime)\n"
-    "     hold                a small process keeps the mount if rozomount is killed, and\n"
-    "                         starts it again: programs go on with their open files\n"
+    "     hold                another process keeps the mount if rozomount is\n"
+    "                         killed, and starts it again: programs go on\n"
     "     writeback_cache     the kernel gathers writes; for files that no other\n"
     "                         mount uses\n"
     "     log_level=LEVEL     error, warn, info or debug\n"
@@ -304,7 +304,7 @@ static int set_option(struct options *opt, const char *key, const char *value,
     } else if (strcmp(key, "writeback_cache") == 0) {
         opt->writeback_cache = true;
     } else if (strcmp(key, "hold") == 0) {
-        opt->hold = true;
+        opt->holder = HOLDER_WANTED;
     } else if (mountpoint_flag(key, &flags)) {
         if (strcmp(key, "ro") == 0 || strcmp(key, "rw") == 0)
             opt->read_only = flags != 0;
@@ -534,7 +534,7 @@ int options_parse(struct options *opt, int argc, char **argv, struct err *err)
     if (n < 2)
         return err_set(err, -EINVAL,
                        "want what to mount and where (see rozomount --help)");
-    if (opt->hold && opt->writeback_cache)
+    if (opt->holder == HOLDER_WANTED && opt->writeback_cache)
         return err_set(err, -EINVAL,
                        "options hold and writeback_cache exclude each other: sizes that "
                        "only the kernel knows would be lost with the process");

@@ -29,6 +29,9 @@ enum atimes_mode {
     ATIMES_NONE,     /* no read counts */
 };
 
+/* Whether a holder keeps the mount if the process dies: hold/holder.h. */
+enum options_holder { HOLDER_NONE, HOLDER_WANTED };
+
 /* How the program runs. */
 enum options_run {
     RUN_BACKGROUND,
@@ -58,7 +61,7 @@ struct options {
     bool nonempty, allow_other;
     bool remount; /* change flags of the existing mount */
     bool writeback_cache;
-    bool hold; /* a holder keeps the mount if the process dies, see holder.h */
+    enum options_holder holder;
     /* descriptors of a mount that is taken over: link, table, device; -1: none */
     int takes_over[3];
     int mountpoint_at; /* place of the mount point in argv */

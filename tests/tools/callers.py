@@ -126,7 +126,7 @@ class Inserter(Caller):
         try:
             self.db.execute("insert into t values (?)", (self.n,))
         except sqlite3.OperationalError as e:
-            self.story.append((self.n, str(e)))
+            self.story.append((self.n, getattr(e, "sqlite_errorname", str(e))))
             while not self.is_known():
                 pass
 
@@ -139,7 +139,7 @@ class Inserter(Caller):
                 self.n -= 1
             return True
         except sqlite3.OperationalError as e:
-            self.story.append((self.n, str(e)))
+            self.story.append((self.n, getattr(e, "sqlite_errorname", str(e))))
             return False
 
     def end(self):
@@ -151,8 +151,9 @@ class Inserter(Caller):
             return "the database is damaged"
         there = {row[0] for row in db.execute("select n from t")}
         if there != set(range(self.n)):
-            return "transactions are lost: %s; not made: %s" % (sorted(set(range(self.n)) - there),
-                                                                sorted(there - set(range(self.n))))
+            lost = sorted(set(range(self.n)) - there)
+            return "transactions are lost: %s; not made: %s; what failed: %s" % (
+                lost, sorted(there - set(range(self.n))), [(n, e) for n, e in self.story if n in lost])
         db.close()
         return None
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from callers import Changer, Inserter, SyncedWriter, Writer
+from callers import Changer, SyncedWriter, Writer
 from calls import errno_of
 from conftest import cannot_mount, rozo, wait_for
 from files import get
@@ -18,18 +18,17 @@ from mounts import end, let_go, mount
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
 
 
-def served_by(p):
-    """Returns the process that serves the mount whose holder is p; None: none does now."""
-    r = subprocess.run(["ps", "-o", "pid=", "--ppid", str(p.pid)], stdout=subprocess.PIPE, text=True)
-    return int(r.stdout.split()[0]) if r.stdout.split() else None
+def served_by(mnt):
+    """Returns the process that serves the mount, when there is one. Starts no process: one that starts closes the
+    descriptors of this one, and so flushes files."""
+    return int(os.getxattr(mnt, "rozo.process").split()[0])
 
 
-def kill_server(p, sig=signal.SIGKILL):
+def kill_server(mnt):
     """Kills the process that serves; returns when there is another one."""
-    wait_for(lambda: served_by(p) is not None, "a process to serve")
-    before = served_by(p)
-    os.kill(before, sig)
-    wait_for(lambda: served_by(p) not in (None, before), "a new process to serve")
+    before = served_by(mnt)
+    os.kill(before, signal.SIGKILL)
+    wait_for(lambda: served_by(mnt) != before, "a new process to serve")
 
 
 @contextlib.contextmanager
@@ -50,7 +49,7 @@ def test_open_files_locks_and_folders_go_on(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     data = os.urandom(3 << 20)
-    with held(c, mnt) as p:
+    with held(c, mnt):
         f = os.open(mnt + "/f", os.O_CREAT | os.O_RDWR)
         os.write(f, data)
         os.fsync(f)
@@ -66,7 +65,7 @@ def test_open_files_locks_and_folders_go_on(cluster, scratch):
         fcntl.lockf(f, fcntl.LOCK_EX, 100)
         fcntl.flock(folder, fcntl.LOCK_SH)
         for _ in range(3):
-            kill_server(p)
+            kill_server(mnt)
             assert os.pread(f, len(data), 0) == data and mapped[-100:] == data[-100:]
             assert os.pread(gone, 100, 0) == b"no name" and os.fstat(gone).st_nlink == 0
             assert os.listdir(folder) == ["e"] and sorted(os.listdir(mnt)) == ["d", "f"]
@@ -88,16 +87,16 @@ def test_open_files_locks_and_folders_go_on(cluster, scratch):
         wait_for(lambda: c.status()["exports"][0]["files"] == 5, "the file without a name to go")
 
 
-def test_what_was_not_synced_is_told_by_the_next_fsync(cluster, scratch):
+def test_the_next_fsync_tells_of_lost_data(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
-    with held(c, mnt) as p:
+    with held(c, mnt):
         synced, dirty, other = (os.open(mnt + "/" + name, os.O_CREAT | os.O_RDWR) for name in ("s", "d", "o"))
         also = os.open(mnt + "/d", os.O_RDWR)
         for fd in (synced, dirty):
             os.write(fd, b"x" * 10000)
         os.fsync(synced)
-        kill_server(p)
+        kill_server(mnt)
         os.fsync(synced)
         os.fsync(other)
         assert errno_of(os.fsync, dirty) == errno.EIO
@@ -105,7 +104,7 @@ def test_what_was_not_synced_is_told_by_the_next_fsync(cluster, scratch):
         assert errno_of(os.fsync, also) == errno.EIO  # each descriptor once, as on local file systems
         os.write(dirty, b"y" * 10000)
         os.fsync(dirty)
-        kill_server(p)
+        kill_server(mnt)
         for fd in (synced, dirty, other, also):
             os.fsync(fd)
             os.close(fd)
@@ -115,7 +114,7 @@ def test_a_mount_never_shows_what_another_has_changed_meanwhile(cluster, scratch
     """The kernel has names, attributes and bytes of the process before; the next one does not know which."""
     c = cluster(layout=0)
     mnt = scratch + "/m"
-    with held(c, mnt) as p:
+    with held(c, mnt):
         os.mkdir(mnt + "/d")
         for i in range(50):
             with open(mnt + "/d/%d" % i, "wb") as f:
@@ -125,7 +124,7 @@ def test_a_mount_never_shows_what_another_has_changed_meanwhile(cluster, scratch
                 os.stat(mnt + "/d/%d" % i)
                 get(mnt + "/d/%d" % i)
             assert errno_of(os.stat, mnt + "/d/new%d" % round_no) == errno.ENOENT
-            kill_server(p)
+            kill_server(mnt)
             for i in range(50):
                 os.rename(c.mnt + "/d/%d" % i, c.mnt + "/d/other")
                 with open(c.mnt + "/d/%d" % i, "wb") as f:
@@ -138,34 +137,34 @@ def test_a_mount_never_shows_what_another_has_changed_meanwhile(cluster, scratch
             os.stat(mnt + "/d/new%d" % round_no)
 
 
-def all_go_on(p, callers, n_kills):
+def all_go_on(mnt, callers, n_kills):
     """Kills the process of the mount again and again while they call; all must be right at the end."""
     for caller in callers:
         caller.start()
     for _ in range(n_kills):
         before = [caller.n for caller in callers]
         wait_for(lambda: all(x.error or x.n > n + 2 for x, n in zip(callers, before)), "calls")
-        kill_server(p)
+        kill_server(mnt)
     wrong = [caller.end() for caller in callers]
     assert wrong == [None] * len(callers), wrong
 
 
 def test_each_change_is_done_once(cluster, scratch):
     c = cluster(layout=0)
-    with held(c, scratch + "/m") as p:
-        all_go_on(p, [Changer(scratch + "/m/c%d" % i) for i in range(4)], 10)
+    with held(c, scratch + "/m"):
+        all_go_on(scratch + "/m", [Changer(scratch + "/m/c%d" % i) for i in range(4)], 10)
 
 
-def test_synced_writes_and_transactions_go_on(cluster, scratch):
+def test_synced_writes_go_on(cluster, scratch):
     c = cluster(layout=0)
-    with held(c, scratch + "/m") as p:
-        all_go_on(p, [Inserter(scratch + "/m/db"), SyncedWriter(scratch + "/m/f", 1)], 8)
+    with held(c, scratch + "/m"):
+        all_go_on(scratch + "/m", [SyncedWriter(scratch + "/m/f%d" % i, i) for i in range(3)], 8)
 
 
 def test_an_upgrade_loses_nothing(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
-    with held(c, mnt) as p:
+    with held(c, mnt):
         writers = [Writer(mnt + "/w%d" % i) for i in range(3)]
         dirty = os.open(mnt + "/dirty", os.O_CREAT | os.O_RDWR)
         for t in writers:
@@ -174,9 +173,9 @@ def test_an_upgrade_loses_nothing(cluster, scratch):
             before = [t.n for t in writers]
             wait_for(lambda: all(t.error or t.n > n + 3 for t, n in zip(writers, before)), "writes")
             os.pwrite(dirty, b"%d" % i, i)
-            served = served_by(p)
+            served = served_by(mnt)
             told = rozo("mount", "--upgrade", mnt).stdout
-            assert told == "%s: process %d has taken over from %d\n" % (mnt, served_by(p), served)
+            assert told == "%s: process %d has taken over from %d\n" % (mnt, served_by(mnt), served)
             os.fsync(dirty)  # was stored before, so there is nothing to tell
         for t in writers:
             wrong = t.end()
@@ -190,7 +189,7 @@ def test_an_upgrade_is_refused_while_data_cannot_be_stored(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "hold", "io_timeout=1")
-    served = served_by(p)
+    served = served_by(mnt)
     fd = os.open(mnt + "/f", os.O_CREAT | os.O_RDWR)
     for name in c.names("storaged"):
         c.kill(name)
@@ -198,7 +197,7 @@ def test_an_upgrade_is_refused_while_data_cannot_be_stored(cluster, scratch):
     r = rozo("mount", "--upgrade", mnt, check=False)
     assert r.returncode == 1 and "process %d still serves" % served in r.stderr, r.stderr
     c.restart(*c.names("storaged"))
-    assert os.pread(fd, 100000, 0) == b"x" * 100000 and served_by(p) == served
+    assert os.pread(fd, 100000, 0) == b"x" * 100000 and served_by(mnt) == served
     os.close(fd)
     p.send_signal(signal.SIGTERM)
     status, err = end(p)
@@ -230,7 +229,7 @@ def test_an_unmount_ends_both_processes(cluster, scratch):
     c = cluster(layout=0)
     mnt = scratch + "/m"
     p = mount(c, mnt, "hold")
-    kill_server(p)
+    kill_server(mnt)
     os.mkdir(mnt + "/d")
     subprocess.run(["umount", mnt], check=True)
     status, err = end(p)
@@ -246,7 +245,7 @@ def test_a_mount_whose_session_ended_is_given_up(cluster, scratch):
     with open(mnt + "/f", "wb") as f:
         f.write(b"x")
     c.kill("exportd")
-    os.kill(served_by(p), signal.SIGKILL)
+    os.kill(served_by(mnt), signal.SIGKILL)
     c.restart("exportd")
     status, err = end(p)
     assert status == 1 and "no process can take the mount over" in err, err

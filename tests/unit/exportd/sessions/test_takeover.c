@@ -64,7 +64,7 @@ static unsigned open_file(uint64_t session)
     return world_call(&w, ROZO__OP__MD_OPEN, &req.base, NULL, NULL);
 }
 
-/* What an answer says of a session that was taken over. */
+/* An answer about a session that was taken over. */
 struct taken {
     uint64_t id;
     size_t n_locks, n_inodes, n_tokens;
@@ -122,7 +122,7 @@ static bool is_fenced(unsigned storage, uint64_t session)
     return false;
 }
 
-static void test_the_next_process_gets_what_the_session_held(void **state)
+static void test_the_next_process_gets_all_of_the_session(void **state)
 {
     struct taken got, again;
 
@@ -138,11 +138,11 @@ static void test_the_next_process_gets_what_the_session_held(void **state)
     IS(NO_SESSION, lock(s1));
     IS(LOCKED, lock(s2));
     OK(lock(got.id));
-    OK(take_over(s1, "next", &again)); /* its answer was lost */
+    OK(take_over(s1, "next", &again)); /* the answer was lost */
     assert_true(again.id == got.id);
 }
 
-static void test_it_waits_until_storages_refuse_the_dead_process(void **state)
+static void test_takeover_waits_until_storages_refuse_the_dead_process(void **state)
 {
     struct taken got;
 
@@ -188,7 +188,7 @@ static void test_another_process_can_take_its_place(void **state)
     OK(lock(second.id));
 }
 
-static void test_what_nobody_comes_for_goes_to_others(void **state)
+static void test_a_session_that_no_process_continues_goes_to_others(void **state)
 {
     struct taken got;
 
@@ -236,11 +236,11 @@ static void test_a_change_that_was_done_is_not_done_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_the_next_process_gets_what_the_session_held),
-        T(test_it_waits_until_storages_refuse_the_dead_process),
+        T(test_the_next_process_gets_all_of_the_session),
+        T(test_takeover_waits_until_storages_refuse_the_dead_process),
         T(test_a_session_that_ended_cannot_be_continued),
         T(test_another_process_can_take_its_place),
-        T(test_what_nobody_comes_for_goes_to_others),
+        T(test_a_session_that_no_process_continues_goes_to_others),
         T(test_a_change_that_was_done_is_not_done_again),
     };
 

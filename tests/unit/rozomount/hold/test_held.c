@@ -9,16 +9,16 @@
 
 static const struct held_room room = { 4, 3, 2 };
 
-static struct held *table(int fd)
+static struct held_files *table(int fd)
 {
     struct err err = { 0 };
-    struct held *h;
+    struct held_files *h;
 
     assert_int_equal(held_open(fd, &room, &h, &err), 0);
     return h;
 }
 
-static uint64_t add(struct held *h, uint64_t ino, void *user)
+static uint64_t add(struct held_files *h, uint64_t ino, void *user)
 {
     const struct held_handle handle = { .ino = ino, .flags = 2, .kind = HELD_FILE };
 
@@ -27,7 +27,7 @@ static uint64_t add(struct held *h, uint64_t ino, void *user)
 
 static void test_a_number_leads_to_its_user_until_it_is_removed(void **state)
 {
-    struct held *h = table(-1);
+    struct held_files *h = table(-1);
     int a, b;
     uint64_t first = add(h, 7, &a), second;
 
@@ -47,7 +47,7 @@ static void test_a_number_leads_to_its_user_until_it_is_removed(void **state)
 
 static void test_a_full_table_refuses(void **state)
 {
-    struct held *h = table(-1);
+    struct held_files *h = table(-1);
     uint64_t numbers[4];
     int user;
 
@@ -66,7 +66,7 @@ static void take(void *arg, uint64_t owner)
     *(uint64_t *)arg += owner;
 }
 
-static uint64_t owners_of(struct held *h, uint64_t number)
+static uint64_t owners_of(struct held_files *h, uint64_t number)
 {
     uint64_t sum = 0;
 
@@ -77,7 +77,7 @@ static uint64_t owners_of(struct held *h, uint64_t number)
 static void test_the_next_process_finds_handles_and_owners(void **state)
 {
     int fd = held_memory(&room), user, other;
-    struct held *h = table(fd);
+    struct held_files *h = table(fd);
     uint64_t gone = add(h, 5, &user), left = add(h, 6, &user), next;
     struct held_handle found;
 
@@ -98,7 +98,7 @@ static void test_the_next_process_finds_handles_and_owners(void **state)
     assert_ptr_equal(held_user(h, left, 6), &other);
     assert_true(owners_of(h, left) == 120);
     assert_true(held_next(h, next, &found) == 0);
-    assert_true(held_add_owner(h, left, 3)); /* that of the removed handle */
+    assert_true(held_add_owner(h, left, 3)); /* the place of the removed handle */
     assert_true(owners_of(h, left) == 123);
     assert_true(add(h, 8, &user) != left);
     held_close(h);
@@ -111,7 +111,7 @@ static void note(void *arg, uint64_t ino, uint32_t place)
     *(uint64_t *)arg += ino;
 }
 
-static uint64_t unstored(struct held *h)
+static uint64_t unstored(struct held_files *h)
 {
     uint64_t sum = 0;
 
@@ -122,7 +122,7 @@ static uint64_t unstored(struct held *h)
 static void test_unstored_inodes_are_known_to_the_next_process(void **state)
 {
     int fd = held_memory(&room);
-    struct held *h = table(fd);
+    struct held_files *h = table(fd);
     uint32_t first = held_note_unstored(h, 10);
 
     (void)state;
@@ -148,7 +148,7 @@ static void test_a_table_of_another_size_is_refused(void **state)
     const struct held_room other = { 4, 3, 3 };
     int fd = held_memory(&room);
     struct err err = { 0 };
-    struct held *h = table(fd);
+    struct held_files *h = table(fd);
 
     (void)state;
     held_close(h);
