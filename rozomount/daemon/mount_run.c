@@ -559,8 +559,9 @@ static void mount_answer_init(struct mount *m, void *buf, size_t len)
     m->drops_privileges = is_init && (in->flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
     m->maps_direct = is_init && (in->flags & FUSE_INIT_EXT) != 0 &&
                      (in->flags2 & DIRECT_IO_ALLOW_MMAP) != 0;
-    m->takeover.resends =
-        is_init && (in->flags & FUSE_INIT_EXT) != 0 && (in->flags2 & HAS_RESEND) != 0;
+    m->takeover.resends = m->hold.link >= 0 && is_init &&
+                          (in->flags & FUSE_INIT_EXT) != 0 &&
+                          (in->flags2 & HAS_RESEND) != 0;
     reply_is = REPLY_TO_INIT;
     fuse_session_process_buf(m->loops[0].se, &fbuf);
     reply_is = REPLY_GOES_OUT;

@@ -231,6 +231,23 @@ static void test_a_change_that_was_done_is_not_done_again(void **state)
     w.again_id = 0;
 }
 
+/* A call that exportd has not done is sent again under its id. */
+static void test_a_change_that_was_busy_is_done_later(void **state)
+{
+    const uint64_t id = RPC_ID_CHOSEN | 512;
+
+    (void)state;
+    world_kill(&w);
+    w.session = s1;
+    world_reopen_session(&w);
+    IS(BUSY, make(s1, id, "made")); /* until the other session is back, too */
+    w.again_id = 0;
+    w.session = s2;
+    world_reopen_session(&w);
+    OK(make(s1, id, "made"));
+    w.again_id = 0;
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -242,6 +259,7 @@ int main(void)
         T(test_another_process_can_take_its_place),
         T(test_a_session_that_no_process_continues_goes_to_others),
         T(test_a_change_that_was_done_is_not_done_again),
+        T(test_a_change_that_was_busy_is_done_later),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
