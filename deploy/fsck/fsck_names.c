@@ -109,7 +109,9 @@ static int name_fault_add(struct fsck_names *f, uint32_t export_id,
                                        .dir = msg->dir,
                                        .ino = msg->ino,
                                        .repaired = msg->repaired };
-    fault->name = strndup((const char *)msg->name.data, msg->name.len);
+    fault->name = msg->name.len == 0
+                      ? strdup("")
+                      : strndup((const char *)msg->name.data, msg->name.len);
     if (fault->name == NULL)
         return -ENOMEM;
     f->n++;

@@ -68,7 +68,8 @@ static void check_by(uint32_t keys, bool repair)
         OK(call(&req, &resp));
         take(resp);
         req.cursor = (ProtobufCBinaryData){ resp->cursor.len, cursor };
-        memcpy(cursor, resp->cursor.data, resp->cursor.len);
+        if (resp->cursor.len > 0)
+            memcpy(cursor, resp->cursor.data, resp->cursor.len);
         rozo__ad_names_resp__free_unpacked(resp, NULL);
     } while (req.cursor.len > 0);
 }
