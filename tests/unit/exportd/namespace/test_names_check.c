@@ -46,7 +46,8 @@ static void take(const Rozo__AdNamesResp *resp)
 
         assert_true(n_faults <= NAMED_MAX);
         *out = (struct found){ f->kind, f->dir, f->ino, "", f->repaired };
-        memcpy(out->name, f->name.data, f->name.len);
+        if (f->name.len > 0)
+            memcpy(out->name, f->name.data, f->name.len);
     }
     n_names += resp->n_names;
 }
