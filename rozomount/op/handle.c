@@ -164,44 +164,50 @@ void handle_inherit(struct loop *loop, uint64_t number, const struct held_handle
     held_give(loop->mount->held, number, handle);
 }
 
-static int reopen_take_answer(struct fuse_op *op)
-{
-    struct handle *handle = op->handle;
-    struct node *node = op->node;
-    struct token_cache *t = op->loop->mount->tokens;
-    int rc;
+/* ---- answers to MD_OPEN ---- */
 
-    fuse_op_take_grant(op, 0);
-    fuse_op_take_data_grant(op);
-    token_cache_forget_attr(t, node->ino, op->changes.entry);
-    node_cache_is_fresh(node, &op->entry.attr);
-    node_note_mode(node, &op->entry.attr);
-    node_note_nlink(node, &op->entry.attr);
-    rc = node_adopt(node, &op->entry, true);
-    if (rc == 0 && handle->is_inherited) {
-        handle->is_inherited = false;
-        handle->losses = file_losses(node->file);
-    }
-    return md_client_user_errno(rc);
-}
-
-static enum step_end reopen_answered(struct fuse_op *op)
+int fuse_op_hear_open(struct fuse_op *op)
 {
-    struct node *node = op->node;
     bool asked = op->rc != -EIO || op->call.answered;
     int rc = op->rc;
 
     if (rc == 0 && (md_decode_open(&op->call, &op->entry) != 0 ||
-                    op->entry.attr.ino != node->ino || !op->entry.has_target)) {
+                    op->entry.attr.ino != op->node->ino || !op->entry.has_target)) {
         rc = -EIO;
         asked = false; /* exportd counts the reference all the same */
     }
+    if (!asked)
+        node_count_unanswered(op->node);
+    return rc;
+}
+
+int fuse_op_take_open(struct fuse_op *op, bool *fresh)
+{
+    struct node *node = op->node;
+
+    fuse_op_take_grant(op, 0);
+    fuse_op_take_data_grant(op);
+    token_cache_forget_attr(op->loop->mount->tokens, node->ino, op->changes.entry);
+    *fresh = node_cache_is_fresh(node, &op->entry.attr);
+    node_note_mode(node, &op->entry.attr);
+    node_note_nlink(node, &op->entry.attr);
+    return md_client_user_errno(node_adopt(node, &op->entry, true));
+}
+
+static enum step_end reopen_answered(struct fuse_op *op)
+{
+    struct handle *handle = op->handle;
+    bool fresh;
+    int rc = fuse_op_hear_open(op);
+
     if (rc == 0)
-        rc = reopen_take_answer(op);
-    else if (!asked)
-        node_count_unanswered(node);
+        rc = fuse_op_take_open(op, &fresh);
+    if (rc == 0 && handle->is_inherited) {
+        handle->is_inherited = false;
+        handle->losses = file_losses(op->node->file);
+    }
+    node_put(op->node);
     op->node = NULL;
-    node_put(node);
     return rc == 0 ? STEP_GO : fuse_op_end(op, rc == -ENOENT ? -ESTALE : rc);
 }
 

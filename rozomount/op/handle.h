@@ -50,6 +50,16 @@ void handle_has_reported(struct loop *loop, struct handle *handle);
  * has opened it.
  */
 enum step_end fuse_op_use_handle(struct fuse_op *op);
+/**
+ * Takes the answer to MD_OPEN of op->node into op->entry, on the owner loop. If exportd
+ * may count a reference that gets no handle, notes it. Returns 0 or -errno.
+ */
+int fuse_op_hear_open(struct fuse_op *op);
+/**
+ * Gives the node what op->entry brings: tokens, attributes, its file. *fresh: the pages
+ * of the kernel are those of the file. Returns 0, or -errno for the kernel.
+ */
+int fuse_op_take_open(struct fuse_op *op, bool *fresh);
 /** Notes that data are written through the handle that may stay in memory. */
 void handle_note_unstored(struct loop *loop, const struct handle *handle);
 /**

@@ -89,45 +89,24 @@ static enum step_end open_ask(struct fuse_op *op)
     return STEP_GO;
 }
 
-static int open_take_answer(struct open_op *o)
-{
-    struct fuse_op *op = &o->op;
-    struct token_cache *t = op->loop->mount->tokens;
-
-    fuse_op_take_grant(op, 0);
-    fuse_op_take_data_grant(op);
-    token_cache_forget_attr(t, op->ino, op->changes.entry);
-    o->keep_cache = node_cache_is_fresh(op->node, &op->entry.attr);
-    /* Pages exist only under a token, and go with it. */
-    o->keep_cache |= token_cache_are_given(t);
-    node_note_mode(op->node, &op->entry.attr);
-    node_note_nlink(op->node, &op->entry.attr);
-    return md_client_user_errno(node_adopt(op->node, &op->entry, true));
-}
-
 static enum step_end open_answered(struct fuse_op *op)
 {
     struct open_op *o = (struct open_op *)op;
-    bool asked = op->rc != -EIO || op->call.answered;
-    int rc = op->rc;
+    int rc;
 
     if (o->is_open_still) {
         o->keep_cache = true; /* pages go with the token */
         return STEP_GO;
     }
-    if (rc == 0 && (md_decode_open(&op->call, &op->entry) != 0 ||
-                    op->entry.attr.ino != op->ino || !op->entry.has_target)) {
-        rc = -EIO;
-        asked = false; /* exportd counts the reference all the same */
-    }
+    rc = fuse_op_hear_open(op);
     if (rc == 0 && node_is_stale(op->node, &op->entry.attr)) {
+        node_count_unanswered(op->node);
         rc = -ESTALE;
-        asked = false;
     }
     if (rc == 0)
-        rc = open_take_answer(o);
-    else if (!asked)
-        node_count_unanswered(op->node);
+        rc = fuse_op_take_open(op, &o->keep_cache);
+    /* Pages exist only under a token, and go with it. */
+    o->keep_cache |= token_cache_are_given(op->loop->mount->tokens);
     return rc == 0 ? STEP_GO : fuse_op_end(op, rc == -ENOENT ? -ESTALE : rc);
 }
 
