@@ -433,35 +433,34 @@ static void session_evict(struct exportd *x, struct session *s, const char *why,
     session_events_end(s, -ROZO_ENO_SESSION);
 }
 
-void session_begin_takeover(struct session *s)
+/* Ends a session whose process is dead, so no client relies on its lease. */
+static void session_end_dead(struct session *s, const char *why)
 {
     struct exportd *x = s->export->x;
 
-    s->has_heir = true;
     if (s->is_fenced)
         return;
-    s->expires_ns = 0; /* the process is dead, so no client relies on the lease */
+    s->expires_ns = 0;
     if (s->ends)
         fences_check(x);
     else
-        session_evict(x, s, "has died, and another process takes its mount over", 0);
+        session_evict(x, s, why, 0);
+}
+
+void session_begin_takeover(struct session *s)
+{
+    s->has_heir = true;
+    session_end_dead(s, "has died, and another process takes its mount over");
 }
 
 void session_is_dead(struct exportd *x, uint64_t id)
 {
     struct session *s = session_find(x, id);
 
-    if (s == NULL) {
+    if (s == NULL)
         awaited_is_dead(x, id);
-        return;
-    }
-    if (s->is_fenced)
-        return;
-    s->expires_ns = 0; /* the process is dead, so no client relies on the lease */
-    if (s->ends)
-        fences_check(x);
     else
-        session_evict(x, s, "is dead, as a later mount on its machine reports", 0);
+        session_end_dead(s, "is dead, as a later mount on its machine reports");
 }
 
 /* Removes orphans of the export that no session has claimed since the start: their
