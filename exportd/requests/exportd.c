@@ -195,8 +195,6 @@ static void md_op_remember(struct md_op *op, const struct handler *h, int rc)
     const struct answer *a = op->answer;
     struct reply_to to = reply_cache_to(op->call);
 
-    if ((rc == -ROZO_ERETRY || rc == -EBUSY) && (to.id & RPC_ID_CHOSEN) != 0)
-        return; /* nothing was done, and the client sends it again under this id */
     reply_cache_keep(&op->session->replies, &to, rc, op->sync, a == NULL ? NULL : a->msg,
                      a == NULL ? 0 : a->len, env_now_ns(op->x->env));
     if (rc == 0 && (h->flags & LASTING) != 0)

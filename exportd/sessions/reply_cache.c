@@ -8,10 +8,12 @@
 #include "exportd/sessions/reply_cache.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "codec/codec.h"
+#include "common/base/err.h"
 #include "common/base/units.h"
 
 enum { N_BUCKETS = 512 };
@@ -73,8 +75,11 @@ const struct reply *reply_cache_find(const struct reply_cache *r,
 void reply_cache_keep(struct reply_cache *r, const struct reply_to *to, int rc, bool sync,
                       const uint8_t *msg, size_t len, uint64_t now_ns)
 {
-    struct reply *reply = len > REPLY_BYTES_MAX ? NULL : malloc(sizeof(*reply) + len);
+    struct reply *reply;
 
+    if ((rc == -ROZO_ERETRY || rc == -EBUSY) && (to->id & RPC_ID_CHOSEN) != 0)
+        return;
+    reply = len > REPLY_BYTES_MAX ? NULL : malloc(sizeof(*reply) + len);
     if (r->buckets == NULL)
         r->buckets = calloc(N_BUCKETS, sizeof(struct reply *));
     if (reply == NULL || r->buckets == NULL) {

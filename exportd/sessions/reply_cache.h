@@ -53,7 +53,10 @@ void reply_cache_init(struct reply_cache *r);
 /** Returns the answer that this request got before; NULL: none. Borrowed. */
 const struct reply *reply_cache_find(const struct reply_cache *r,
                                      const struct rpc_call *call);
-/** Keeps an answer. Without memory it is not kept. */
+/**
+ * Keeps an answer. Without memory it is not kept. Nor are BUSY and ERETRY for an id that
+ * the client has chosen: nothing was done, and the request comes again under this id.
+ */
 void reply_cache_keep(struct reply_cache *r, const struct reply_to *to, int rc, bool sync,
                       const uint8_t *msg, size_t len, uint64_t now_ns);
 /** Drops answers older than REPLY_KEEP_MS. */

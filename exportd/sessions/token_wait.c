@@ -227,9 +227,8 @@ void session_send_back(struct session *s)
         assert(call != NULL);
         parked_free(p);
         to = reply_cache_to(call);
-        if ((to.id & RPC_ID_CHOSEN) == 0) /* a chosen id is used again */
-            reply_cache_keep(&s->replies, &to, -ROZO_ERETRY, false, NULL, 0,
-                             env_now_ns(x->env));
+        reply_cache_keep(&s->replies, &to, -ROZO_ERETRY, false, NULL, 0,
+                         env_now_ns(x->env));
         call_answer(x, call, -ROZO_ERETRY, NULL, false);
     }
 }
