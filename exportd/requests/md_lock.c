@@ -65,7 +65,7 @@ int md_lock_test(struct md_op *op, const ProtobufCMessage *msg)
 {
     const Rozo__MdLockTestReq *req = (const Rozo__MdLockTestReq *)msg;
     Rozo__MdLockTestResp resp = ROZO__MD_LOCK_TEST_RESP__INIT;
-    Rozo__Lock found = ROZO__LOCK__INIT;
+    Rozo__Lock found;
     struct lock lock, in_way;
     int rc = session_lock_decode(op->session, req->lock, &lock);
 
@@ -74,13 +74,9 @@ int md_lock_test(struct md_op *op, const ProtobufCMessage *msg)
     if (rc != 0)
         return rc;
     if (locks_test(&op->export->locks, &lock, &in_way)) {
-        found.ino = in_way.ino;
-        found.flock = in_way.kind == LOCK_FLOCK;
-        found.owner = in_way.owner;
-        found.pid = in_way.holder == &op->session->locks ? in_way.pid : 0;
-        found.from = in_way.from;
-        found.to = in_way.to;
-        found.mode = (Rozo__Lock__Mode)in_way.mode;
+        session_lock_encode(&in_way, &found);
+        if (in_way.holder != &op->session->locks)
+            found.pid = 0;
         resp.lock = &found;
     }
     if (req->wants_token && lock.kind == LOCK_POSIX)

@@ -42,6 +42,18 @@ int session_lock_decode(struct session *s, const Rozo__Lock *msg, struct lock *o
     return 0;
 }
 
+void session_lock_encode(const struct lock *lock, Rozo__Lock *msg)
+{
+    rozo__lock__init(msg);
+    msg->ino = lock->ino;
+    msg->flock = lock->kind == LOCK_FLOCK;
+    msg->owner = lock->owner;
+    msg->pid = lock->pid;
+    msg->from = lock->from;
+    msg->to = lock->to;
+    msg->mode = (Rozo__Lock__Mode)lock->mode;
+}
+
 static void lock_call_free(struct lock_call *c)
 {
     assert(hash_find(c->session->lock_calls, c->waiter) == c);

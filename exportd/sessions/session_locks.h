@@ -10,6 +10,8 @@
  * Decodes the lock of a message, with the session as its holder. Returns 0 or -EINVAL.
  */
 int session_lock_decode(struct session *s, const Rozo__Lock *msg, struct lock *out);
+/** Encodes a lock for a message. */
+void session_lock_encode(const struct lock *lock, Rozo__Lock *msg);
 /**
  * Takes the lock, or waits for it: -EINPROGRESS, and the session gets an event with this
  * waiter later. -ENOLCK.

@@ -84,14 +84,7 @@ static void add_lock(void *arg, const struct lock *lock)
     struct held_messages *h = arg;
     Rozo__Lock *to = &h->locks[h->n_locks];
 
-    rozo__lock__init(to);
-    to->ino = lock->ino;
-    to->owner = lock->owner;
-    to->pid = lock->pid;
-    to->from = lock->from;
-    to->to = lock->to;
-    to->mode = (Rozo__Lock__Mode)lock->mode;
-    to->flock = lock->kind == LOCK_FLOCK;
+    session_lock_encode(lock, to);
     h->lock_list[h->n_locks++] = to;
 }
 
