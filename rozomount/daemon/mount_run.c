@@ -42,6 +42,7 @@
 #include "rozomount/op/token_recall.h"
 #include "rozomount/ops/fs_privileges.h"
 #include "rozomount/ops/fuse_ops.h"
+#include "rozomount/options/mountpoint.h"
 #include "rozomount/options/xalloc.h"
 #include "rozomount/prefetch/next_files.h"
 #include "rozomount/session/liveness.h"
@@ -133,7 +134,6 @@ static void mount_note_session(struct mount *m, const struct mount_session_info 
     struct held_mount *held = held_mount(m->held);
 
     held->losses = info->losses;
-    memcpy(held->cluster, info->cluster_id, sizeof(held->cluster));
     held->session = info->id;
     holder_give(&m->hold, HOLDER_LIVENESS, liveness_fd(m->liveness));
 }
@@ -919,17 +919,6 @@ void mount_stop(struct mount *m)
     env_mailbox_post(&m->loops[0].env, &m->stop_mail);
 }
 
-/*
- * Returns true if the kernel has cut the device. Otherwise (lazy unmount) libfuse would
- * unmount whatever is mounted there now.
- */
-static bool device_is_severed(int fd)
-{
-    struct pollfd pfd = { .fd = fd };
-
-    return poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR) != 0;
-}
-
 /* Frees a loop that has ended, with everything closed. */
 static void loop_free(struct loop *loop)
 {
@@ -970,7 +959,8 @@ int mount_run(struct mount *m)
     if (m->unmounting)
         pthread_join(m->unmounter, NULL);
     kernel_inval_stop(m->inval);
-    if (device_is_severed(m->loops[0].fd))
+    /* Otherwise (lazy unmount) libfuse would unmount whatever is mounted there now. */
+    if (mountpoint_is_severed(m->loops[0].fd))
         fuse_session_unmount(m->loops[0].se); /* frees; there is nothing to unmount */
     for (unsigned i = m->n_loops; i-- > 0;) { /* loop 0 mounted: it goes last */
         n_lost += m->loops[i].nodes.n_lost;
@@ -1149,7 +1139,7 @@ static void *unmounter_run(void *arg)
         sync_unreachable(m);
     else if (mountpoint_unmount(m->opt->mountpoint, false) != 0)
         unmount_busy(m);
-    else if (!device_is_severed(m->loops[0].fd)) /* other namespaces have it */
+    else if (!mountpoint_is_severed(m->loops[0].fd)) /* other namespaces have it */
         sync_unreachable(m);
     mount_stop(m);
     return NULL;

@@ -192,8 +192,7 @@ static void on_file_synced(void *arg, int rc)
     struct node *node = f->node;
 
     if (rc == 0 && file_is_clean(node->file)) {
-        held_is_stored(loop->mount->held, node->unstored_place);
-        node->unstored_place = 0;
+        handle_note_flushed(loop, node);
     } else {
         log_error("inode %llu: its data cannot be stored: %s",
                   (unsigned long long)node->ino, rc == 0 ? "it changes" : error_text(rc));

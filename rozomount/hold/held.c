@@ -238,6 +238,7 @@ uint64_t held_add(struct held_files *h, const struct held_handle *handle, void *
     assert(handle->kind != HELD_FREE && user != NULL);
     pthread_mutex_lock(&h->lock);
     has_room = place_take(&h->handles, &place);
+    atomic_store(&h->t->n_handles, h->handles.next);
     pthread_mutex_unlock(&h->lock);
     if (!has_room)
         return 0;
@@ -246,10 +247,6 @@ uint64_t held_add(struct held_files *h, const struct held_handle *handle, void *
     h->places[place].h.reuse = reuse + 1;
     h->users[place] = user;
     atomic_store_explicit(&h->places[place].kind, handle->kind, memory_order_release);
-    pthread_mutex_lock(&h->lock);
-    if (place >= atomic_load(&h->t->n_handles))
-        atomic_store(&h->t->n_handles, (uint64_t)place + 1);
-    pthread_mutex_unlock(&h->lock);
     return number_of(h, place);
 }
 

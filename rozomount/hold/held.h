@@ -41,8 +41,7 @@ struct held_handle {
 /* Facts about the mount that all its processes must go by. */
 struct held_mount {
     uint64_t session; /* 0: none */
-    uint8_t cluster[16];
-    uint32_t losses; /* see struct mount_session_info */
+    uint32_t losses;  /* see struct mount_session_info */
     uint32_t init_len, reply_len;
     uint8_t init[HELD_INIT_MAX], reply[HELD_INIT_MAX];
 };

@@ -27,6 +27,7 @@
 #include "common/base/log.h"
 #include "common/system/systemd.h"
 #include "rozomount/hold/held.h"
+#include "rozomount/options/mountpoint.h"
 #include "rozomount/options/xalloc.h"
 
 enum {
@@ -185,25 +186,16 @@ static void messages_take(struct holder *h)
 
 /* ---- the next child ---- */
 
-/* Returns a path that does not depend on the directory of the process; owned. */
-static char *absolute(const struct holder *h, const char *path)
+/* Returns an argument with a path that does not depend on the directory of the process;
+ * owned. */
+static char *path_argument(const struct holder *h, const char *before, const char *path)
 {
-    size_t len = strlen(h->directory) + strlen(path) + 2;
-    char *text;
-
-    if (path[0] == '/')
-        return xstrdup(path);
-    text = xzalloc(len);
-    snprintf(text, len, "%s/%s", h->directory, path);
-    return text;
-}
-
-static char *text_of(const char *format, const char *value)
-{
-    size_t len = strlen(format) + strlen(value) + 1;
+    const char *directory = path[0] == '/' ? "" : h->directory;
+    const char *slash = path[0] == '/' ? "" : "/";
+    size_t len = strlen(before) + strlen(directory) + strlen(path) + 2;
     char *text = xzalloc(len);
 
-    snprintf(text, len, "%s%s", format, value);
+    snprintf(text, len, "%s%s%s%s", before, directory, slash, path);
     return text;
 }
 
@@ -223,10 +215,10 @@ static void child_run(struct holder *h)
     memcpy(argv, c->argv, n * sizeof(*argv));
     argv[c->mountpoint_at] = (char *)(uintptr_t)c->mountpoint;
     argv[n++] = (char *)"-o";
-    argv[n++] = text_of("key=", absolute(h, c->key_file));
+    argv[n++] = path_argument(h, "key=", c->key_file);
     if (c->pid_file != NULL) {
         argv[n++] = (char *)"--pid-file";
-        argv[n++] = absolute(h, c->pid_file);
+        argv[n++] = path_argument(h, "", c->pid_file);
     }
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
         fcntl(fds[i], F_SETFD, 0);
@@ -296,14 +288,6 @@ static void try_again(struct holder *h)
     nanosleep(&pause, NULL);
 }
 
-/* Returns true if the kernel has ended the mount: it was unmounted, or aborted. */
-static bool device_is_gone(const struct holder *h)
-{
-    struct pollfd pfd = { .fd = h->device };
-
-    return poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR) != 0;
-}
-
 static void child_is_dead(struct holder *h, int status)
 {
     bool served = h->first_try_s == 0 && h->serves;
@@ -315,7 +299,7 @@ static void child_is_dead(struct holder *h, int status)
     if (code == HOLDER_EXIT_LOST)
         give_up(h, "no process can take the mount over");
     if ((code >= 0 && code != HOLDER_EXIT_REPLACE && served) || h->stops || !h->serves ||
-        h->device < 0 || device_is_gone(h))
+        h->device < 0 || mountpoint_is_severed(h->device))
         exit(code >= 0 ? code : 1);
     if (code < 0)
         log_error("%s: the process that served it was killed by signal %d (%s): starting "

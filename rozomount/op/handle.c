@@ -126,10 +126,8 @@ void handle_note_unstored(struct loop *loop, const struct handle *handle)
         node->unstored_place = held_note_unstored(loop->mount->held, node->ino);
 }
 
-void handle_note_flushed(struct loop *loop, const struct handle *handle)
+void handle_note_flushed(struct loop *loop, struct node *node)
 {
-    struct node *node = handle->node;
-
     if (node->unstored_place == 0 || node->file == NULL || !file_is_clean(node->file))
         return;
     held_is_stored(loop->mount->held, node->unstored_place);

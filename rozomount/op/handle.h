@@ -66,7 +66,7 @@ void handle_note_unstored(struct loop *loop, const struct handle *handle);
  * Removes the note if no data of the inode are in memory only. An fsync makes durable
  * what storages have, whoever wrote it.
  */
-void handle_note_flushed(struct loop *loop, const struct handle *handle);
+void handle_note_flushed(struct loop *loop, struct node *node);
 /**
  * Returns the -errno of a loss that may concern data written through the handle and that
  * no fsync of it has reported yet; 0 if there is none.

@@ -433,7 +433,7 @@ static enum step_end fsync_inode(struct fuse_op *op)
     handle->abandoned = handle->node->n_abandoned;
     if (rc != 0)
         return fsync_failed(op, md_client_user_errno(rc));
-    handle_note_flushed(op->loop, handle);
+    handle_note_flushed(op->loop, handle->node);
     if (handle->node->synced_no >= s->fsync_no || node_is_durable(handle->node))
         return fuse_op_end(op, sync_has_lost(op) ? -EIO : 0);
     return sync_ask(op);

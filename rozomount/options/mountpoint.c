@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,13 @@ bool mountpoint_is_covered_now(const struct mountpoint *at)
     covered = mountpoint_is_covered(f, at);
     fclose(f);
     return covered;
+}
+
+bool mountpoint_is_severed(int device)
+{
+    struct pollfd pfd = { .fd = device };
+
+    return poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR) != 0;
 }
 
 bool mountpoint_is_ours(const char *path)

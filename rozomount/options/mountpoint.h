@@ -48,6 +48,11 @@ bool mountpoint_is_covered(FILE *f, const struct mountpoint *at);
  */
 bool mountpoint_is_covered_now(const struct mountpoint *at);
 /**
+ * Returns true if the kernel has ended the mount of this /dev/fuse: it was unmounted, or
+ * aborted.
+ */
+bool mountpoint_is_severed(int device);
+/**
  * Applies an option of mount(8), such as "nosuid" or "suid", to flags of mount(2).
  * Returns false if the option is unknown.
  */
