@@ -22,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
 
 from conftest import Cluster, mounts_below, wait_for  # noqa: E402
-from containers import make_shared  # noqa: E402
+from containers import configure, make_shared  # noqa: E402
 from files import get  # noqa: E402
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "rozo-tests", "container")
@@ -113,11 +113,9 @@ class Line:
     def __init__(self, podman, c, base):
         self.podman, self.base, self.mnt = podman, base, base + "/srv/rozo/home"
         make_shared(base + "/srv/rozo")
-        for d in (self.mnt, base + "/etc/rozo", base + "/run/rozo"):
+        for d in (self.mnt, base + "/run/rozo"):
             os.makedirs(d, exist_ok=True)
-        shutil.copy(c.dir + "/etc/client.key", base + "/etc/rozo")
-        with open(base + "/etc/rozo/rozo.yaml", "w") as f:
-            f.write("exportd: %s\nclient_key: /etc/rozo/client.key\n" % c.dev_status()["exportd"])
+        configure(c, base + "/etc/rozo")
 
     def run(self, without=""):
         """Starts the container, without a part of the line."""

@@ -14,7 +14,7 @@ import uuid
 
 from conftest import BIN, mounts_below, wait_for
 
-# What docker grants without --cap-add.
+# Capabilities that docker grants without --cap-add.
 CAPABILITIES = ["CAP_" + n for n in (
     "CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL "
     "AUDIT_WRITE").split()]
@@ -43,6 +43,14 @@ def make_shared(path):
     os.makedirs(path, exist_ok=True)
     subprocess.run(["mount", "--bind", path, path], check=True)
     subprocess.run(["mount", "--make-rshared", path], check=True)
+
+
+def configure(c, etc):
+    """Makes the folder that a container sees as /etc/rozo, for mounts of a cluster."""
+    os.makedirs(etc)
+    shutil.copy(c.dir + "/etc/client.key", etc)
+    with open(etc + "/rozo.yaml", "w") as f:
+        f.write("exportd: %s\nclient_key: /etc/rozo/client.key\n" % c.dev_status()["exportd"])
 
 
 class Container:

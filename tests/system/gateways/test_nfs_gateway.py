@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %
               pytest.mark.skipif(shutil.which("ganesha.nfsd", path="/usr/sbin:/usr/bin") is None,
                                  reason="ganesha.nfsd is not installed (deploy/install-deps.sh --tests)")]
 
-# Runs a command where systemd seems to run: its systemctl writes its words to $1/systemctl.log.
 def refused_nfs(r, *words, status=1):
     """Checks the exit status and that the message has all words."""
     assert r.returncode == status, r.stdout + r.stderr

@@ -3,14 +3,13 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import signal
 import subprocess
 
 import pytest
 
-from conftest import BIN, ROOT, cannot_mount, wait_for
-from containers import Container, cannot_run, make_shared
+from conftest import BIN, ROOT, cannot_mount, mounts_below, wait_for
+from containers import Container, cannot_run, configure, make_shared
 from files import get
 from mounts import let_go, put_open
 
@@ -26,11 +25,9 @@ class Host:
         self.base, self.srv, self.etc, self.run = base, base + "/srv", base + "/etc", base + "/run"
         make_shared(self.srv)
         self.mnt = self.srv + "/main"
-        for d in (self.mnt, self.etc, self.run):
+        for d in (self.mnt, self.run):
             os.mkdir(d)
-        shutil.copy(c.dir + "/etc/client.key", self.etc)
-        with open(self.etc + "/rozo.yaml", "w") as f:
-            f.write("exportd: %s\nclient_key: /etc/rozo/client.key\n" % c.dev_status()["exportd"])
+        configure(c, self.etc)
         self.containers = []
 
     def container(self, *argv, **options):
@@ -54,8 +51,7 @@ class Host:
         return self.containers[-1].start()
 
     def is_mounted(self):
-        with open("/proc/self/mountinfo") as f:  # stat() of a dead mount fails
-            return sum(line.split()[4] == self.mnt for line in f)
+        return mounts_below(self.mnt).count(self.mnt)  # stat() of a dead mount fails
 
 
 @pytest.fixture
@@ -89,7 +85,6 @@ def test_sigkill_and_a_new_start(cluster_shared, host):
     it by itself. Its first act is to report the dead mount, so that locks of that one are free at once."""
     c, reader = cluster_shared, host.reader("rslave")
     a = host.mounted(granted=[])  # --cap-drop ALL
-    import time; time.sleep(1); print(a.log(), a.p.poll())
     held = put_open(host.mnt + "/locked", b"synced")
     fcntl.lockf(held, fcntl.LOCK_EX)
     os.fsync(held)

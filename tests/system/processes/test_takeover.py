@@ -9,19 +9,13 @@ import subprocess
 
 import pytest
 
-from callers import Changer, SyncedWriter, Writer
+from callers import Changer, SyncedWriter, Writer, served_by
 from calls import errno_of
 from conftest import cannot_mount, rozo, wait_for
 from files import get
 from mounts import end, let_go, mount
 
 pytestmark = pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %s" % cannot_mount())
-
-
-def served_by(mnt):
-    """Returns the process that serves the mount, when there is one. Starts no process: one that starts closes the
-    descriptors of this one, and so flushes files."""
-    return int(os.getxattr(mnt, "rozo.process").split()[0])
 
 
 def kill_server(mnt):

@@ -1065,6 +1065,17 @@ unsigned t_rmdir(struct world *w, uint64_t parent, const char *name)
     return removed_call(w, ROZO__OP__MD_RMDIR, &req.base, NULL);
 }
 
+bool t_is_fenced(const struct world *w, unsigned storage, uint64_t session)
+{
+    const struct fake_storage *s = &w->storages[storage];
+
+    for (unsigned i = 0; i < s->n_fenced; i++) {
+        if (s->fenced[i] == session)
+            return true;
+    }
+    return false;
+}
+
 unsigned t_link(struct world *w, uint64_t ino, uint64_t parent, const char *name)
 {
     Rozo__MdLinkReq req = ROZO__MD_LINK_REQ__INIT;

@@ -221,6 +221,8 @@ unsigned t_symlink(struct world *w, uint64_t parent, const char *name, const cha
 unsigned t_unlink(struct world *w, uint64_t parent, const char *name,
                   struct seen *removed);
 unsigned t_rmdir(struct world *w, uint64_t parent, const char *name);
+/** Returns whether the newest map of this storage fences the session. */
+bool t_is_fenced(const struct world *w, unsigned storage, uint64_t session);
 unsigned t_link(struct world *w, uint64_t ino, uint64_t parent, const char *name);
 unsigned t_rename(struct world *w, uint64_t parent, const char *name, uint64_t new_parent,
                   const char *new_name, uint32_t flags);

@@ -262,17 +262,6 @@ static void test_end_that_cannot_be_stored_frees_no_lock(void **state)
 
 /* ---- storages that may still take its writes ---- */
 
-static bool is_fenced(unsigned storage, uint64_t session)
-{
-    const struct fake_storage *s = &w.storages[storage];
-
-    for (unsigned i = 0; i < s->n_fenced; i++) {
-        if (s->fenced[i] == session)
-            return true;
-    }
-    return false;
-}
-
 static void test_revoked_sessions_are_sent_to_storages(void **state)
 {
     (void)state;
@@ -282,14 +271,14 @@ static void test_revoked_sessions_are_sent_to_storages(void **state)
     OK(bye(come(0, false, NULL)));
     for (unsigned i = 0; i < 4; i++) {
         assert_int_equal(w.storages[i].n_fenced, 1);
-        assert_true(is_fenced(i, s1));
+        assert_true(t_is_fenced(&w, i, s1));
         w.storages[i].n_fenced = 0;
     }
     world_power_cut(&w, kv_memory_n_unsynced(w.mem)); /* the next start sends it, too */
     assert_int_equal(come(s2, true, NULL), s2);
     pass(s2, 2000);
     for (unsigned i = 0; i < 4; i++)
-        assert_true(is_fenced(i, s1) && w.storages[i].n_fenced == 1);
+        assert_true(t_is_fenced(&w, i, s1) && w.storages[i].n_fenced == 1);
 }
 
 /* Opens a session that reports the process of another one as dead. */
@@ -325,7 +314,7 @@ static void test_session_reported_dead_ends_at_once(void **state)
     w.storages[1].no_maps = w.storages[2].no_maps = false;
     pass(s2, 2000);
     for (unsigned i = 0; i < 4; i++)
-        assert_true(is_fenced(i, s1) && !is_fenced(i, s2));
+        assert_true(t_is_fenced(&w, i, s1) && !t_is_fenced(&w, i, s2));
     OK(lock(s2));
     come_instead(s1); /* repeated: no effect */
     IS(LOCKED, lock(come_instead(s1)));
@@ -347,7 +336,7 @@ static void test_keep_alive_reports_a_dead_session(void **state)
     IS(NO_SESSION, lock(s1));
     pass(s2, 2000);
     OK(lock(s2));
-    assert_true(is_fenced(0, s1) && !is_fenced(0, s2));
+    assert_true(t_is_fenced(&w, 0, s1) && !t_is_fenced(&w, 0, s2));
 }
 
 static void test_grace_does_not_wait_for_a_session_reported_dead(void **state)
@@ -361,7 +350,7 @@ static void test_grace_does_not_wait_for_a_session_reported_dead(void **state)
     come_instead(s1);
     pass(s2, 2000);
     OK(lock(s2));
-    assert_true(is_fenced(0, s1));
+    assert_true(t_is_fenced(&w, 0, s1));
     assert_true(come(s1, false, NULL) != s1);
 }
 
@@ -377,10 +366,11 @@ static void test_too_few_storages_have_confirmed_the_revoked_session(void **stat
     w.storages[1].no_maps = false;
     pass(s2, 2000);
     OK(lock(s2));
-    assert_true(is_fenced(1, s1) && !is_fenced(2, s1));
+    assert_true(t_is_fenced(&w, 1, s1) && !t_is_fenced(&w, 2, s1));
     w.storages[2].no_maps = false;
     pass(s2, 2000);
-    assert_true(is_fenced(2, s1)); /* not awaited, but it gets the map all the same */
+    assert_true(
+        t_is_fenced(&w, 2, s1)); /* not awaited, but it gets the map all the same */
 }
 
 static void test_end_of_a_session_waits_for_storages_that_are_up(void **state)
@@ -403,7 +393,7 @@ static void test_end_of_a_session_does_not_wait_for_a_down_storage(void **state)
     OK(lock(s2));
     w.storages[1].down = false;
     pass(s2, 4000);
-    assert_true(is_fenced(1, s1));
+    assert_true(t_is_fenced(&w, 1, s1));
 }
 
 static void give_up(unsigned storage)
@@ -444,7 +434,7 @@ static void test_restart_while_storages_get_a_revoked_session(void **state)
     w.storages[1].no_maps = false;
     pass(s2, 2000);
     OK(lock(s2));
-    assert_true(is_fenced(1, s1));
+    assert_true(t_is_fenced(&w, 1, s1));
 }
 
 static void test_session_that_does_not_return_is_fenced(void **state)
@@ -459,7 +449,8 @@ static void test_session_that_does_not_return_is_fenced(void **state)
     w.storages[1].no_maps = false;
     pass(s2, 2000);
     OK(lock(s2));
-    assert_true(is_fenced(0, s1) && is_fenced(1, s1) && !is_fenced(0, s2));
+    assert_true(t_is_fenced(&w, 0, s1) && t_is_fenced(&w, 1, s1) &&
+                !t_is_fenced(&w, 0, s2));
 }
 
 /* Gives storages the map of an exportd that has begun later. */
@@ -496,7 +487,7 @@ static void test_replaced_exportd_takes_no_answer_for_a_confirmation(void **stat
         IS(LOCKED, lock(s2));
         assert_int_equal(w.n_deposed, 1);
         for (unsigned i = 0; i < 4; i++)
-            assert_true(!is_fenced(i, s1) && w.storages[i].map_version == version);
+            assert_true(!t_is_fenced(&w, i, s1) && w.storages[i].map_version == version);
     }
 }
 
@@ -511,7 +502,7 @@ static void test_restored_exportd_goes_on_above_the_map_of_storages(void **state
     pass(s2, LATE_MS + 20000);
     OK(lock(s2));
     for (unsigned i = 0; i < 4; i++)
-        assert_true(is_fenced(i, s1) && !is_fenced(i, s2));
+        assert_true(t_is_fenced(&w, i, s1) && !t_is_fenced(&w, i, s2));
     world_kill(&w);
     assert_int_equal(come(s2, true, NULL), s2);
     pass(s2, 2000);
@@ -575,12 +566,14 @@ static void test_a_grace_is_of_one_export(void **state)
     pass(other, 2000);
     IS(STALE_HANDLE, t_getattr(&w, orphans[1], NULL));
     for (unsigned i = 0; i < 4; i++) /* only the mount of `main` has not come back */
-        assert_false(is_fenced(i, s1) || is_fenced(i, s2) || is_fenced(i, other));
+        assert_false(t_is_fenced(&w, i, s1) || t_is_fenced(&w, i, s2) ||
+                     t_is_fenced(&w, i, other));
     for (unsigned s = 0; s < LATE_MS; s += 2000) {
         pass(other, 2000);
         pass(s2, 2000);
     }
-    assert_true(is_fenced(0, s1) && !is_fenced(0, s2) && !is_fenced(0, other));
+    assert_true(t_is_fenced(&w, 0, s1) && !t_is_fenced(&w, 0, s2) &&
+                !t_is_fenced(&w, 0, other));
     OK(lock(s2));
     OK(token(s2));
     w.session = s2;
@@ -630,12 +623,12 @@ static void test_newest_revoked_sessions_are_sent_up_to_the_bound(void **state)
         last = come(0, false, NULL);
     pass(s2, LATE_MS);
     assert_int_equal(w.storages[0].n_fenced, 4002); /* s1 included */
-    assert_true(is_fenced(0, first) && is_fenced(0, last));
+    assert_true(t_is_fenced(&w, 0, first) && t_is_fenced(&w, 0, last));
     for (unsigned i = 0; i < 200; i++)
         last = come(0, false, NULL);
     pass(s2, LATE_MS);
     assert_int_equal(w.storages[3].n_fenced, 4096);
-    assert_true(!is_fenced(3, first) && is_fenced(3, last));
+    assert_true(!t_is_fenced(&w, 3, first) && t_is_fenced(&w, 3, last));
     world_kill(&w);
     pass_without_a_store(come(s2, false, NULL), 2000);
     assert_int_equal(w.storages[3].n_fenced, 4096);

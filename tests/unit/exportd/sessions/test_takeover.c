@@ -111,17 +111,6 @@ static unsigned take_over_soon(uint64_t session, const char *client, struct take
     return status;
 }
 
-static bool is_fenced(unsigned storage, uint64_t session)
-{
-    const struct fake_storage *s = &w.storages[storage];
-
-    for (unsigned i = 0; i < s->n_fenced; i++) {
-        if (s->fenced[i] == session)
-            return true;
-    }
-    return false;
-}
-
 static void test_the_next_process_gets_all_of_the_session(void **state)
 {
     struct taken got, again;
@@ -134,7 +123,7 @@ static void test_the_next_process_gets_all_of_the_session(void **state)
     assert_true(got.id != s1 && got.n_locks == 1 && got.lock_ino == ino);
     assert_true(got.n_inodes == 1 && got.n_references == 2 && got.n_tokens > 0);
     for (unsigned i = 0; i < 4; i++)
-        assert_true(is_fenced(i, s1) && !is_fenced(i, got.id));
+        assert_true(t_is_fenced(&w, i, s1) && !t_is_fenced(&w, i, got.id));
     IS(NO_SESSION, lock(s1));
     IS(LOCKED, lock(s2));
     OK(lock(got.id));
@@ -173,7 +162,7 @@ static void test_a_session_that_ended_cannot_be_continued(void **state)
     IS(NO_SESSION, take_over(12345, "next", &got));
 }
 
-/* Whoever began to take the session over may die, too. */
+/* The process that began to take the session over may die, too. */
 static void test_another_process_can_take_its_place(void **state)
 {
     struct taken got, second;
@@ -183,7 +172,7 @@ static void test_another_process_can_take_its_place(void **state)
     OK(take_over_soon(s1, "next", &got));
     OK(take_over_soon(s1, "third", &second)); /* does not know the id of the second */
     assert_true(second.id != got.id && second.id != s1 && second.n_locks == 1);
-    assert_true(is_fenced(0, got.id) && !is_fenced(0, second.id));
+    assert_true(t_is_fenced(&w, 0, got.id) && !t_is_fenced(&w, 0, second.id));
     IS(NO_SESSION, lock(got.id));
     OK(lock(second.id));
 }

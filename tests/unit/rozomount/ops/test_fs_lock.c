@@ -414,7 +414,7 @@ static void test_a_signal_cancels_a_wait_that_was_asked_again(void **state)
 /* Tests for a lock. Returns true if exportd is asked. */
 static bool test_asks(struct fixture *f)
 {
-    struct fuse_file_info fi = { .fh = (uintptr_t)&f->handle, .lock_owner = OWNER + 1 };
+    struct fuse_file_info fi = { .fh = f->handle.number, .lock_owner = OWNER + 1 };
     struct flock fl = { .l_type = F_WRLCK, .l_len = 100 };
     unsigned n = f->exportd.n_sent;
 
