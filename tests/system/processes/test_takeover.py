@@ -191,6 +191,7 @@ def test_an_upgrade_is_refused_while_data_cannot_be_stored(cluster, scratch):
     r = rozo("mount", "--upgrade", mnt, check=False)
     assert r.returncode == 1 and "process %d still serves" % served in r.stderr, r.stderr
     c.restart(*c.names("storaged"))
+    wait_for(lambda: errno_of(os.fsync, fd) == 0, "the mount to reach the storages; a call tries for 1 s")
     assert os.pread(fd, 100000, 0) == b"x" * 100000 and served_by(mnt) == served
     os.close(fd)
     p.send_signal(signal.SIGTERM)
