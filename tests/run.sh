@@ -60,10 +60,11 @@ alone_tests=($faults::test_reads_and_writes_go_on_when_storages_are_killed
     $faults::test_reads_and_writes_go_on_when_storages_hang $faults::test_storages_down_before_the_first_read_or_write)
 # The longest come first, so that all lanes end at about the same time; the other files
 # follow.
-long_tests=(tests/system/coherence/test_coherence.py tests/system/data/test_programs.py
-    tests/system/faults/test_storms.py tests/system/processes/test_mount.py tests/system/healing/test_heal.py
-    tests/system/healing/test_heal_cli.py tests/system/processes/test_bad_input.py
-    tests/system/coherence/test_fsx2.py tests/system/faults/test_full.py)
+long_tests=(tests/system/coherence/test_linear.py tests/system/coherence/test_coherence.py
+    tests/system/data/test_programs.py tests/system/cli/test_bench.py tests/system/metadata/test_restart.py
+    tests/system/healing/test_heal.py tests/system/faults/test_torn.py tests/system/metas/test_members.py
+    tests/system/faults/test_storms.py tests/system/processes/test_mount.py tests/system/healing/test_heal_cli.py
+    tests/system/processes/test_bad_input.py)
 # System tests that also run on the asan build: every daemon and verb, several mounts and
 # their recalls, no long loads.
 asan_tests=(tests/system/cli/test_by_hand.py tests/system/cli/test_cli.py tests/system/processes/test_bad_input.py
@@ -86,7 +87,7 @@ tsan_tests=(unit.codec.threads unit.common.env unit.common.rpc unit.common.rpc_n
     unit.rozomount.kernel_inval unit.rozomount.kernel_notify unit.exportd.disk unit.exportd.kv
     unit.exportd.attrs_leveldb unit.exportd.big_leveldb unit.exportd.names_leveldb)
 job_max_s=1200 # limit of one pytest: beyond it something hangs
-n_lanes=4      # system tests mostly wait
+n_lanes=5      # system tests mostly wait
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/rozo-tests-XXXXXX") || exit 1
 results=$work/results

@@ -27,7 +27,7 @@ FAULTS = os.environ.get("ROZO_LINEAR_FAULTS", "none,deaths,cut").split(",")
 RUNS = [((kind,), faults) for kind in RUN_KINDS for faults in FAULTS if faults != "cut"]
 RUNS += [(tuple(RUN_KINDS[i:i + 2]), "cut") for i in range(0, len(RUN_KINDS), 2) if "cut" in FAULTS]
 N_MOUNTS = 4
-LEASE_S = 20
+LEASE_S = 8
 PACE_MS = 10  # keeps the load from ending during one fault
 
 
@@ -36,6 +36,7 @@ class FaultyHistory(History):
 
     def __init__(self, cluster, layout=0):
         self.c = cluster(layout=layout, mounts=N_MOUNTS - 1)
+        self.c.configure(lease_s=LEASE_S)
         self.last = CutOff(self.c)
         super().__init__(self.c.mnts + [self.last.mnt], self.c.base)
 
@@ -67,7 +68,7 @@ class FaultyHistory(History):
             self.last.proxy.open.set()
 
     def cut_off_beyond_the_lease(self):
-        self.cut_off(LEASE_S + 5)
+        self.cut_off(LEASE_S + 2)
 
 
 @pytest.fixture
