@@ -111,12 +111,16 @@ static uint32_t newest_epoch(const struct repair_piece *piece)
 }
 
 /* Returns the epoch of the fence that this decision needs; 0: none. Where no version was
- * seen, it keeps back the last writer that was seen elsewhere. */
+ * seen, it keeps back the last writer that was seen elsewhere. A torn version of epoch 0,
+ * such as a head of which only the first half was written, needs any fence. */
 static uint32_t fence_epoch(const struct repair_piece *piece, const struct decision *d)
 {
-    uint32_t newest = d->unwritten ? newest_epoch(piece) : 0;
+    uint32_t epoch;
 
-    return !d->unwritten ? version_epoch(d->torn) : newest != 0 ? newest : 1;
+    if (d->torn == 0 && !d->unwritten)
+        return 0;
+    epoch = d->unwritten ? newest_epoch(piece) : version_epoch(d->torn);
+    return epoch != 0 ? epoch : 1;
 }
 
 bool piece_wants_fence(const struct repair_piece *piece, uint32_t *epoch)
