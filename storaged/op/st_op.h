@@ -443,6 +443,14 @@ bool st_op_was_never_synced(const struct st_op *op);
 bool proj_lost_floor(const struct proj *proj, uint64_t block, const uint8_t *head,
                      uint64_t *version);
 /**
+ * Returns whether damage in place lies below a pending mark, and so is older: nothing is
+ * written in place under a pending mark. Exceptions: a newer committed record may be in
+ * place already; a mark that keeps newer records may lie below the damage; so may a mark
+ * that a lost file had applied. head: the damaged head as it lies there.
+ */
+bool proj_is_under(const struct proj *proj, uint64_t block, const uint8_t *head,
+                   const struct pending_mark *m);
+/**
  * Bounds the versions of records lost in these blocks, because a request was refused for
  * them: a request of a later epoch may pass.
  */

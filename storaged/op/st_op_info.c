@@ -109,6 +109,17 @@ bool proj_lost_floor(const struct proj *proj, uint64_t block, const uint8_t *hea
     return floor != 0;
 }
 
+bool proj_is_under(const struct proj *proj, uint64_t block, const uint8_t *head,
+                   const struct pending_mark *m)
+{
+    uint64_t lost;
+    bool has_floor = proj_lost_floor(proj, block, head, &lost);
+
+    if ((proj->partial && !has_floor) || (m->passed && proj->newest > m->version))
+        return false;
+    return !m->keep_newer || lost <= m->version;
+}
+
 /* Notes the floor in memory; a range that finds no room is refused once more. */
 void proj_set_floor(struct proj *proj, uint64_t first, uint64_t end)
 {

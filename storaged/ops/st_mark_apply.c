@@ -60,11 +60,20 @@ static struct proj *apply_proj(const struct mark_apply *a)
 
 /* ---- small marks, and large ones that have no room in the page: heads ---- */
 
+/* Returns whether the mark turns a damaged head into a hole. One that keeps newer records
+ * does so where reads, while it was pending, took the damage for older. */
+static bool is_over_damage(const struct proj *proj, uint64_t block, const uint8_t *head,
+                           const struct pending_mark *m)
+{
+    return m->keep_newer ? proj_is_under(proj, block, head, m)
+                         : !m->passed || proj->newest <= m->version;
+}
+
 /* Turns older heads in the scan's buffer into holes of `version`, and returns how
  * many. Heads that are holes of that version count, too: a repeated mark may follow a
- * failed sync. */
+ * failed sync. Damaged ones only if a mark is given and lies over the damage. */
 static unsigned heads_to_holes(struct mark_apply *a, const struct proj *proj,
-                               uint64_t version, bool damaged_too)
+                               uint64_t version, const struct pending_mark *mark)
 {
     unsigned n = 0;
 
@@ -75,7 +84,9 @@ static unsigned heads_to_holes(struct mark_apply *a, const struct proj *proj,
         struct record_header h;
         enum record_state state = st_op_inspect(&a->m.op, a->m.p, block, p, &h);
 
-        if (state == RECORD_IS_DAMAGED ? !damaged_too : h.version > version)
+        if (state == RECORD_IS_DAMAGED
+                ? mark == NULL || !is_over_damage(proj, block, p, mark)
+                : h.version > version)
             continue;
         if (state == RECORD_IS_DATA && h.version == version)
             continue;
@@ -89,7 +100,7 @@ static unsigned heads_to_holes(struct mark_apply *a, const struct proj *proj,
 
 /* Walks over [first, end) and writes the changed heads. */
 static enum st_op_next write_holes(struct mark_apply *a, uint64_t first, uint64_t end,
-                                   uint64_t version, bool damaged_too)
+                                   uint64_t version, const struct pending_mark *mark)
 {
     struct proj *proj = apply_proj(a);
 
@@ -101,7 +112,7 @@ static enum st_op_next write_holes(struct mark_apply *a, uint64_t first, uint64_
 
         if (next != OP_GO || a->m.scan.n == 0)
             return next;
-        if (heads_to_holes(a, proj, version, damaged_too) > 0)
+        if (heads_to_holes(a, proj, version, mark) > 0)
             return st_op_scan_write(&a->m.op, proj, &a->m.scan);
     }
 }
@@ -143,7 +154,7 @@ static enum st_op_next mark_room(struct mark_apply *a)
             /* fall through */
         case ROOM_HEADS:
             next = write_holes(a, ranges[a->spill].first, ranges[a->spill].end,
-                               ranges[a->spill].version, false);
+                               ranges[a->spill].version, NULL);
             if (next != OP_GO)
                 return next;
             a->room = ROOM_SYNC;
@@ -328,13 +339,12 @@ static enum st_op_next mark_look(struct mark_apply *a)
 
 static enum st_op_next mark_heads(struct mark_apply *a)
 {
-    const struct proj *proj = apply_proj(a);
-    bool is_passed = a->m.passed && proj->newest > a->m.version;
-    /* otherwise the damaged record may be newer */
-    bool damaged_too = !a->m.keep_newer && !is_passed;
+    const struct pending_mark mark = { .version = a->m.version,
+                                       .keep_newer = a->m.keep_newer,
+                                       .passed = a->m.passed };
 
     return mark_is_small(&a->m)
-               ? write_holes(a, a->m.first, a->m.end, a->m.version, damaged_too)
+               ? write_holes(a, a->m.first, a->m.end, a->m.version, &mark)
                : OP_GO;
 }
 

@@ -129,21 +129,6 @@ static void judge_place(struct st_read_op *r, struct read_heads *rh, unsigned i,
     a->body_len = 0;
 }
 
-/* True if damage in place lies below a pending mark, and so is older: nothing is
- * written in place under a pending mark. Exceptions: a newer committed record may be
- * in place already; a mark that keeps newer records may lie below the damage; so may a
- * mark that a lost file had applied. */
-static bool is_under(const struct proj *proj, uint64_t block, const uint8_t *head,
-                     const struct pending_mark *m)
-{
-    uint64_t lost;
-    bool has_floor = proj_lost_floor(proj, block, head, &lost);
-
-    if ((proj->partial && !has_floor) || (m->passed && proj->newest > m->version))
-        return false;
-    return !m->keep_newer || lost < m->version;
-}
-
 /* Takes a pending mark if it is newer than the block in place. */
 static void judge_mark(struct st_read_op *r, struct read_heads *rh,
                        const struct pending_file *f, unsigned i, struct st_read_answer *a)
@@ -152,7 +137,7 @@ static void judge_mark(struct st_read_op *r, struct read_heads *rh,
     const struct pending_mark *m = pending_file_mark_at(f, r->first + i, r->at_most);
 
     if (m != NULL && a->state == RECORD_IS_DAMAGED &&
-        !is_under(proj, r->first + i, rh->heads + i * rh->head_bytes, m)) {
+        !proj_is_under(proj, r->first + i, rh->heads + i * rh->head_bytes, m)) {
         a->marked = a->torn ? 0 : m->version;
         return;
     }

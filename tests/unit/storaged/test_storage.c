@@ -278,6 +278,39 @@ static void test_a_mark_that_goes_below_leaves_what_is_damaged(void **state)
     world_free(&w);
 }
 
+/* Damage that cannot be newer than the mark is a hole while the mark is pending, and
+ * stays one when it is applied, in one piece or more. */
+static void test_a_mark_that_goes_below_covers_older_damage(void **state)
+{
+    static const uint64_t lengths[] = { 1, 20, 0 };
+    struct geometry geo;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    geometry_init(&geo, codec_get(CODEC_MOJETTE, w.layout, 8192), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        w.id.ino++;
+        assert_int_equal(world_write(&w, 0, 0, 50, v1, 8192, true, NULL), OK);
+        poke_byte(&w, 0, geometry_head_at(&geo, 7) + 8);
+        poke_byte(&w, 0, geometry_head_at(&geo, 22) + 8);
+        assert_int_equal(world_mark_below(&w, 0, 7, 1, v3), OK);
+        assert_int_equal(world_mark_below(&w, 0, 22, lengths[i], v3), OK);
+        for (unsigned j = 0; j < 3; j++) {
+            world_expect(&w, 0, 6, SEEN_DATA, v1);
+            world_expect(&w, 0, 7, SEEN_HOLE, v3);
+            world_expect(&w, 0, 22, SEEN_HOLE, v3);
+            if (j == 0) {
+                assert_int_equal(world_durable(&w, v3), OK);
+                world_apply(&w);
+            } else {
+                world_restart(&w, false);
+            }
+        }
+    }
+    world_free(&w);
+}
+
 /* A mark over a lost file is refused with the same status each time, never as too old:
  * the client would only repeat it. */
 static void test_a_mark_that_goes_below_leaves_what_was_lost(void **state)
@@ -2248,6 +2281,7 @@ int main(void)
         cmocka_unit_test(test_a_late_mark_spares_newer_records),
         cmocka_unit_test(test_a_mark_goes_below_newer_records),
         cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_is_damaged),
+        cmocka_unit_test(test_a_mark_that_goes_below_covers_older_damage),
         cmocka_unit_test(test_a_mark_that_goes_below_leaves_what_was_lost),
         cmocka_unit_test(test_any_projection_and_what_is_present),
         cmocka_unit_test(test_nodes_learn_whether_clients_are_served),
