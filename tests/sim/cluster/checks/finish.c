@@ -15,6 +15,7 @@
 
 enum {
     SPARES_SCRUBS_MAX = 3,
+    HEALED_MS = 300000,
     STRAYS_MS = 60000,
     STRAYS_SWEEP_MS =
         900000, /* the first sweep begins 10 minutes after exportd's start */
@@ -291,9 +292,12 @@ static void check_spares(uint64_t until_ns)
     }
 }
 
+/* Healing cannot end for a removed file that is back at too few storages to be decided:
+ * it ends when exportd's first sweep has the file removed again. */
 void check_healing(void)
 {
-    uint64_t until_ns = world_clock.now_ns + 300000000000, found = 0;
+    uint64_t ms = revived_any() ? STRAYS_SWEEP_MS : HEALED_MS, found = 0;
+    uint64_t until_ns = world_clock.now_ns + ms * 1000000;
     struct healed counted;
     const char *w;
 
