@@ -215,6 +215,18 @@ static void check_locate(struct healer *h, struct heal_check *c)
     heal_locate_start(h, &c->locate, &c->job.request.target.id);
 }
 
+/* Returns whether all is healed, but our unreadable file of a projection of another home
+ * stays, since that needs all storages. Until it goes, readers take us for one that may
+ * have something newer. */
+static bool keeps_spoiled(const struct healer *h, const struct heal_check *c,
+                          const struct repair_result *result)
+{
+    unsigned place = heal_place(&c->job.request.target, h->us);
+
+    return (c->flags & REPAIR_CLEAN_SPARES) != 0 && c->job.request.lost == 0 &&
+           result->rc == 0 && place != DIST_MAX && (result->spoiled >> place & 1) != 0;
+}
+
 static void on_checked(struct heal_job *job, const struct repair_result *result)
 {
     struct heal_check *c = container_of(job, struct heal_check, job);
@@ -228,8 +240,12 @@ static void on_checked(struct heal_job *job, const struct repair_result *result)
     c->unhealed = 0;
     note_repaired(h, c, result);
     note_undecided(h, c, result);
+    c->is_spoiled = good && result->n_torn == 0 && keeps_spoiled(h, c, result);
     if (again) {
         run_again(h, c);
+    } else if (c->is_spoiled) {
+        abandoned_end(h, c, result->unanswered);
+        retry_later(h, c);
     } else if (good && result->n_torn == 0) {
         abandoned_end(h, c, result->unanswered);
         check_free(h, c);
@@ -538,7 +554,8 @@ static void on_check_timer(struct env_timer *timer)
 
         if (c->abandoned != NULL && now - c->abandoned_ns >= ms_to_ns(ABANDONED_WAIT_MS))
             abandoned_end(h, c, UINT32_MAX);
-        if (c->state == CHECK_WAITS && c->ready_ns <= now)
+        if (c->state == CHECK_WAITS && c->ready_ns <= now &&
+            (!c->is_spoiled || all_are_up(h, &c->job.request.target)))
             check_run(h, c);
     }
 }

@@ -30,6 +30,7 @@ struct heal_check {
     uint64_t undecided_ns;     /* since when something of it is undecided; 0: nothing */
     uint64_t ready_ns;         /* earliest time of the next try */
     uint64_t unhealed;         /* blocks, in the last try */
+    bool is_spoiled;           /* only waits for all storages: see keeps_spoiled() */
     /* Call of exportd that waits for the end of this check, and since when; or NULL. */
     struct rpc_call *abandoned;
     uint64_t abandoned_ns;

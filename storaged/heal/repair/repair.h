@@ -132,6 +132,9 @@ struct repair_result {
     uint32_t unanswered;
     /* Bitmap of candidates whose last answer was that they have no such file. */
     uint32_t none;
+    /* Bitmap of candidates that keep an unreadable file of a projection whose home is
+     * another storage. */
+    uint32_t spoiled;
     /* With REPAIR_PROVE: this repair found nothing to do. Every home that is not lost has
      * the newest version of all blocks, stable and, unless too many are lost for a
      * quorum, committed. Nothing is undecided, and all candidates that are not lost

@@ -221,6 +221,8 @@ static void on_batch_done(struct repair_ask *ask, int rc)
             repair_problem(repair, "storage %u did not drop its copies as a spare",
                            repair->file.target.storages[ask->candidate]);
     }
+    if (repair->state == REPAIR_SPOILED && repair_ask_is_ok(ask, rc))
+        b->unspoiled |= 1u << ask->candidate;
     if (ask->rq.op == ROZO__OP__ST_COMMIT && !repair_ask_is_ok(ask, rc))
         b->uncommitted = true;
     if (b->n_asks == 0)

@@ -44,7 +44,8 @@ struct repair_batch {
     uint32_t first_synced; /* candidates that still have the verifier of the first sync */
     /* Candidates that lost nothing since the repair began, by the last sync. */
     uint32_t proved;
-    bool uncommitted; /* something could not be committed */
+    bool uncommitted;   /* something could not be committed */
+    uint32_t unspoiled; /* candidates that dropped their unreadable files */
     struct repair_ask asks[DIST_MAX];
     unsigned n_asks; /* under way */
 };

@@ -264,4 +264,8 @@ void findings_conclude(struct repair *repair)
         note_soundness(repair);
     repair->result.unanswered = repair->file.unanswered;
     repair->result.none = repair->findings.none;
+    for (unsigned i = 0; i < repair->file.c; i++) {
+        if (repair->findings.spoiled[i] != 0 && (repair->batch.unspoiled >> i & 1) == 0)
+            repair->result.spoiled |= 1u << i;
+    }
 }

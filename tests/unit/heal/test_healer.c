@@ -1015,6 +1015,40 @@ static void test_spare_records_hints_of_its_handoffs(void **state)
                 1000 + 6000 * 2 - 1);
 }
 
+static unsigned n_seen_of(uint32_t own)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < n_seen; i++)
+        n += seen[i].own == own;
+    return n;
+}
+
+/* All is healed, but the unreadable file of a spare stays while a storage is down. The
+ * check goes on when all are up, until the file is gone. */
+static void test_a_check_lasts_while_a_spare_keeps_a_damaged_file(void **state)
+{
+    struct storcli_target t = target_make(10, 1);
+
+    (void)state;
+    nodes_start_all();
+    node_crash(1);
+    next_result.spoiled = 1u << 3;
+    healer_damaged(nodes[4].healer, &t, 0, UINT64_MAX);
+    run_ms(400 * 1000);
+    assert_int_equal(n_seen_of(4), 1);
+    node_start(1);
+    run_ms(200 * 1000);
+    assert_in_range(n_seen_of(4), 2, 3);
+    next_result.spoiled = 0;
+    run_ms(400 * 1000);
+    assert_in_range(n_seen_of(4), 3, 4);
+    n_seen = 0;
+    run_ms(400 * 1000);
+    assert_int_equal(n_seen_of(4), 0);
+    assert_int_equal(n_unhealed(4), 0);
+}
+
 static void test_checks_are_tried_again_and_bounded(void **state)
 {
     struct storcli_target t = target_make(10, 1);
@@ -1393,6 +1427,7 @@ int main(void)
         T(test_a_stop_refuses_an_abandoned_file),
         T(test_undecided_blocks_are_recovered_with_a_fence),
         T(test_spare_records_hints_of_its_handoffs),
+        T(test_a_check_lasts_while_a_spare_keeps_a_damaged_file),
         T(test_checks_are_tried_again_and_bounded),
         T(test_second_storage_waits_longer_before_a_recovery),
         T(test_limits),
