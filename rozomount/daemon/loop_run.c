@@ -304,13 +304,6 @@ static void count_kept(void *arg, uint64_t ino, int change)
                               (unsigned)change, memory_order_acq_rel);
 }
 
-static void forget_unstored(void *arg, uint32_t place)
-{
-    const struct loop *loop = arg;
-
-    held_is_stored(loop->mount->held, place);
-}
-
 static void invalidate(void *arg, uint64_t ino)
 {
     struct loop *loop = arg;
@@ -374,7 +367,6 @@ static int loop_init_data(struct loop *loop, struct err *err)
         .invalidate = invalidate,
         .count = count_open,
         .count_kept = count_kept,
-        .forget_unstored = forget_unstored,
         .arg = loop,
     };
     int rc;

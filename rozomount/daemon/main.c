@@ -237,7 +237,7 @@ static void say_that_we_serve(const struct mount *m, int *report)
     log_info("%s %s %s, %u loop%s", opt->spec,
              mount_takes_over(m) ? "taken over on" : "mounted on", opt->mountpoint,
              m->n_loops, m->n_loops == 1 ? "" : "s");
-    if (m->hold.link < 0)
+    if (!mount_has_holder(m))
         sd_tell_ready("serving");
     holder_serves(&m->hold);
     if (*report >= 0) {
@@ -273,7 +273,7 @@ static int run(struct options *opt, const struct holder_fds *hold, int *report,
     started = mount_takes_over(m)
                   ? 0
                   : write_pid_file(opt->pid_file,
-                                   m->hold.link >= 0 ? getppid() : getpid(), err);
+                                   mount_has_holder(m) ? getppid() : getpid(), err);
     if (started == 0)
         say_that_we_serve(m, report);
     else

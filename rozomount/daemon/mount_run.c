@@ -528,7 +528,7 @@ static int mount_kernel(struct mount *m, struct err *err)
                        "docs/CONTAINERS.md",
                        opt->mountpoint);
     m->device = fuse_session_fd(loop->se);
-    if (m->hold.link >= 0) {
+    if (mount_has_holder(m)) {
         holder_give(&m->hold, HOLDER_DEVICE, m->device);
         return loop_open_clone(loop, err);
     }
@@ -559,7 +559,7 @@ static void mount_answer_init(struct mount *m, void *buf, size_t len)
     m->drops_privileges = is_init && (in->flags & FUSE_HANDLE_KILLPRIV_V2) != 0;
     m->maps_direct = is_init && (in->flags & FUSE_INIT_EXT) != 0 &&
                      (in->flags2 & DIRECT_IO_ALLOW_MMAP) != 0;
-    m->takeover.resends = m->hold.link >= 0 && is_init &&
+    m->takeover.resends = mount_has_holder(m) && is_init &&
                           (in->flags & FUSE_INIT_EXT) != 0 &&
                           (in->flags2 & HAS_RESEND) != 0;
     reply_is = REPLY_TO_INIT;
@@ -711,7 +711,7 @@ static int mount_start_loops(struct mount *m, struct err *err)
     m->notify = kernel_notify_start(m->loops[0].se, m->is_listed ? &m->at : NULL,
                                     m->names_expire);
     m->takeover.forgets_names =
-        m->hold.link >= 0 && (m->notify == NULL || !kernel_notify_has_aged(m->notify));
+        mount_has_holder(m) && (m->notify == NULL || !kernel_notify_has_aged(m->notify));
     for (unsigned i = 0; i < m->n_loops && m->takeover.resends; i++)
         holder_give(&m->hold, HOLDER_CLONE, m->loops[i].fd);
     if (mount_takes_over(m))

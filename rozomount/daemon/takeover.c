@@ -6,8 +6,8 @@
  * Out:    open files and directories as the kernel knows them; references, locks and
  *         tokens as exportd knows them.
  * Keeps:  I5: at exportd the tokens stay those of the mount. What the kernel has under
- *         them is right until one is recalled; then it drops all of the inode. The next
- *         fsync says which data may be lost.
+ *         them is right until one is recalled; then it drops all of the inode. Storages
+ *         and exportd have all data that were written (fuse_op_store()).
  */
 #include "rozomount/daemon/takeover.h"
 
@@ -114,50 +114,13 @@ static void inherit_refs(struct mount *m)
     }
 }
 
-/* Notes that the process before had data of this inode alone. */
-static void inherit_unstored(void *arg, uint64_t ino, uint32_t place)
-{
-    struct mount *m = arg;
-    struct node *node = node_find(&mount_owner(m, ino)->nodes, ino);
-
-    if (node != NULL)
-        node->unstored_place = place;
-}
-
-/* The next fsync through each handle of such an inode fails: the handles note it. */
-static void forget_unstored(void *arg, uint64_t ino, uint32_t place)
-{
-    struct mount *m = arg;
-    struct node *node = node_find(&mount_owner(m, ino)->nodes, ino);
-
-    if (node != NULL)
-        node->unstored_place = 0;
-    held_is_stored(m->held, place);
-}
-
-static void inherit_losses(struct mount *m)
-{
-    bool any = held_may_be_unstored(m->held);
-
-    held_each_unstored(m->held, inherit_unstored, m);
-    for (unsigned i = 0; i < m->n_loops; i++) {
-        for (struct handle *h = m->loops[i].handles; h != NULL; h = h->next) {
-            if (any || h->node->unstored_place != 0)
-                handle_owes_error(&m->loops[i], h);
-        }
-    }
-    held_each_unstored(m->held, forget_unstored, m);
-}
-
-/*
- * Goes on with the mount. What the kernel keeps under SHARED tokens is right. Where the
- * process before had more, bytes may be lost: the kernel drops all of the inode.
- */
+/* Goes on with the mount. What the kernel keeps under SHARED tokens is right. Where the
+ * process before had more, it may have data of calls that were under way or failed, and
+ * drops all of the inode. */
 void mount_inherit(struct mount *m)
 {
     inherit_handles(m);
     inherit_refs(m);
-    inherit_losses(m);
     if (m->takeover.forgets_names)
         sleep(NAMES_HELD_S);
     if (m->takeover.resends && m->notify != NULL)
@@ -191,9 +154,7 @@ static void on_file_synced(void *arg, int rc)
     struct loop *loop = f->loop;
     struct node *node = f->node;
 
-    if (rc == 0 && file_is_clean(node->file)) {
-        handle_note_flushed(loop, node);
-    } else {
+    if (rc != 0 || !file_is_clean(node->file)) {
         log_error("inode %llu: its data cannot be stored: %s",
                   (unsigned long long)node->ino, rc == 0 ? "it changes" : error_text(rc));
         atomic_store(&loop->mount->takeover.failed, true);
@@ -226,8 +187,7 @@ static void on_sync_files(struct env_mail *mail)
     }
     HASH_ITER(hh, loop->nodes.by_ino, node, next)
     {
-        if (node->file != NULL && !node->closing &&
-            (node->unstored_place != 0 || !file_is_clean(node->file)))
+        if (node->file != NULL && !node->closing && !file_is_clean(node->file))
             file_sync_start(loop, node);
     }
     loop_file_is_over(loop);
@@ -298,7 +258,7 @@ static void hand_over_end(struct mount *m)
 
 void mount_hand_over(struct mount *m)
 {
-    if (m->hold.link < 0) {
+    if (!mount_has_holder(m)) {
         log_warn("%s: mounted without the option hold, so no other process can take it "
                  "over",
                  m->opt->mountpoint);

@@ -20,9 +20,9 @@
 
 #include "rozomount/options/xalloc.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
-const struct held_room held_room_of_mount = { 1 << 20, 1 << 16, 1 << 16 };
+const struct held_room held_room_of_mount = { 1 << 20, 1 << 16 };
 
 struct held_place {
     struct held_handle h;
@@ -34,14 +34,13 @@ struct held_lock_owner {
     atomic_uint_least64_t number; /* handle; 0: free */
 };
 
-/* The memory that outlives a process; behind it the places of handles, owners, and
- * inodes with unstored data (0: free). Untouched pages take no space. */
+/* The memory that outlives a process; behind it the places of handles and owners.
+ * Untouched pages take no space. */
 struct held_table {
     uint64_t version;
     struct held_room room;
     struct held_mount mount;
     atomic_uint_least64_t n_handles; /* places used so far */
-    atomic_uint_least64_t unstored_overflow;
 };
 
 /* Places that are free, newest first. */
@@ -57,10 +56,9 @@ struct held_files {
     size_t bytes; /* length of the mapping; 0: memory of this process */
     struct held_place *places;
     struct held_lock_owner *owner_list;
-    atomic_uint_least64_t *unstored_list;
     void **users;         /* by place; owned */
     pthread_mutex_t lock; /* guards the members below */
-    struct free_places handles, owners, unstored;
+    struct free_places handles, owners;
     uint32_t owners_end; /* no owner is noted from this place on */
 };
 
@@ -91,8 +89,7 @@ static void place_free(struct free_places *f, uint32_t place)
 static size_t table_bytes(const struct held_room *room)
 {
     return sizeof(struct held_table) + room->handles * sizeof(struct held_place) +
-           room->owners * sizeof(struct held_lock_owner) +
-           room->unstored * sizeof(uint64_t);
+           room->owners * sizeof(struct held_lock_owner);
 }
 
 int held_memory(const struct held_room *room)
@@ -125,21 +122,14 @@ static void held_load(struct held_files *h)
         else if (h->owners_end == 0)
             h->owners_end = i + 1;
     }
-    h->unstored.next = h->unstored.max;
-    for (uint32_t i = h->unstored.max; i-- > 0;) {
-        if (atomic_load(&h->unstored_list[i]) == 0)
-            place_free(&h->unstored, i);
-    }
 }
 
 static void held_lay_out(struct held_files *h, const struct held_room *room)
 {
     h->places = (struct held_place *)(h->t + 1);
     h->owner_list = (struct held_lock_owner *)(h->places + room->handles);
-    h->unstored_list = (atomic_uint_least64_t *)(h->owner_list + room->owners);
     h->handles.max = room->handles;
     h->owners.max = room->owners;
-    h->unstored.max = room->unstored;
     h->users = xzalloc(room->handles * sizeof(*h->users));
 }
 
@@ -155,8 +145,7 @@ static int held_map(struct held_files *h, int fd, const struct held_room *room)
 
 static bool room_is(const struct held_room *a, const struct held_room *b)
 {
-    return a->handles == b->handles && a->owners == b->owners &&
-           a->unstored == b->unstored;
+    return a->handles == b->handles && a->owners == b->owners;
 }
 
 int held_open(int fd, const struct held_room *room, struct held_files **out,
@@ -199,7 +188,6 @@ void held_close(struct held_files *h)
     free((void *)h->users);
     free(h->handles.list);
     free(h->owners.list);
-    free(h->unstored.list);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }
@@ -338,48 +326,4 @@ void held_each_owner(const struct held_files *h, uint64_t number,
         if (atomic_load(&h->owner_list[i].number) == number)
             fn(arg, h->owner_list[i].owner);
     }
-}
-
-/* ---- data in memory only ---- */
-
-uint32_t held_note_unstored(struct held_files *h, uint64_t ino)
-{
-    uint32_t place;
-    bool has_room;
-
-    pthread_mutex_lock(&h->lock);
-    has_room = place_take(&h->unstored, &place);
-    pthread_mutex_unlock(&h->lock);
-    if (!has_room) {
-        atomic_store(&h->t->unstored_overflow, 1);
-        return h->unstored.max + 1;
-    }
-    atomic_store(&h->unstored_list[place], ino);
-    return place + 1;
-}
-
-void held_is_stored(struct held_files *h, uint32_t place)
-{
-    if (place == 0 || place > h->unstored.max)
-        return;
-    atomic_store(&h->unstored_list[place - 1], 0);
-    pthread_mutex_lock(&h->lock);
-    place_free(&h->unstored, place - 1);
-    pthread_mutex_unlock(&h->lock);
-}
-
-void held_each_unstored(const struct held_files *h,
-                        void (*fn)(void *arg, uint64_t ino, uint32_t place), void *arg)
-{
-    for (uint32_t i = 0; i < h->unstored.max; i++) {
-        uint64_t ino = atomic_load(&h->unstored_list[i]);
-
-        if (ino != 0)
-            fn(arg, ino, i + 1);
-    }
-}
-
-bool held_may_be_unstored(const struct held_files *h)
-{
-    return atomic_load(&h->t->unstored_overflow) != 0;
 }

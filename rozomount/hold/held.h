@@ -1,6 +1,6 @@
 /*
  * held.h - open files as the kernel knows them, for the next process of the mount: their
- * numbers, the owners of their locks, and which have data that no storage has.
+ * numbers, and the owners of their locks.
  *
  * The table lies in memory that outlives the process if the mount has a holder
  * (holder.h). A change is complete before the kernel is answered, so a process that is
@@ -19,9 +19,8 @@ enum { HELD_INIT_MAX = 4096 }; /* bytes; INIT and its answer are about 100 */
 
 /* Sizes of a table. */
 struct held_room {
-    uint32_t handles;  /* open files and directories of a mount */
-    uint32_t owners;   /* lock owners, each once for each handle */
-    uint32_t unstored; /* inodes */
+    uint32_t handles; /* open files and directories of a mount */
+    uint32_t owners;  /* lock owners, each once for each handle */
 };
 extern const struct held_room held_room_of_mount;
 
@@ -35,7 +34,7 @@ struct held_handle {
     uint32_t kind;  /* enum held_kind */
     uint16_t past_pages;
     uint8_t has_owners;
-    uint8_t owes_error; /* data of a process before are lost, and no fsync said so yet */
+    uint8_t owes_error; /* data are lost, and no fsync through it said so yet */
 };
 
 /* Facts about the mount that all its processes must go by. */
@@ -85,16 +84,5 @@ bool held_add_owner(struct held_files *h, uint64_t number, uint64_t owner);
 /** Calls fn for each owner noted for the handle. */
 void held_each_owner(const struct held_files *h, uint64_t number,
                      void (*fn)(void *arg, uint64_t owner), void *arg);
-
-/** Notes that an inode has data in the memory of this process only. Returns its place,
- * not 0. */
-uint32_t held_note_unstored(struct held_files *h, uint64_t ino);
-/** Removes the note. place 0: does nothing. */
-void held_is_stored(struct held_files *h, uint32_t place);
-/** Calls fn for each inode noted, with its place. */
-void held_each_unstored(const struct held_files *h,
-                        void (*fn)(void *arg, uint64_t ino, uint32_t place), void *arg);
-/** Returns true if too many inodes were to be noted: any may have such data. */
-bool held_may_be_unstored(const struct held_files *h);
 
 #endif

@@ -753,8 +753,6 @@ static void node_free(struct node *node)
     assert(list_is_empty(&node->waiters) && node->n_changing == 0);
     assert(list_is_empty(&node->token_waiters) && node->acquiring == NULL);
     node_give_back(node);
-    if (node->unstored_place != 0 && nodes->config.forget_unstored != NULL)
-        nodes->config.forget_unstored(nodes->config.arg, node->unstored_place);
     node_forget_attr(node); /* sizes and times that were newer here go with the node */
     if (node->names == NODE_GONE)
         token_cache_inode_gone(nodes->config.tokens, node->ino);

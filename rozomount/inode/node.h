@@ -34,8 +34,6 @@ struct nodes_config {
     void (*invalidate)(void *arg, uint64_t ino);
     /** Called when a node comes into use (+1) or goes out of use (-1). May be NULL. */
     void (*count)(void *arg, uint64_t ino, int change);
-    /** Called when a node with a place of held_note_unstored() is closed. May be NULL. */
-    void (*forget_unstored)(void *arg, uint32_t place);
     /**
      * Called when a node becomes kept open (+1) or stops being kept (-1). May be NULL.
      */
@@ -81,13 +79,12 @@ struct node {
     struct file *file;   /* owned; NULL before the first open and after closing */
     unsigned n_pins;
     enum node_names names;
-    uint32_t n_refs;         /* references that exportd counts for this mount */
-    bool unreported;         /* storages may have bytes not yet reported to exportd */
-    bool has_stored;         /* file_has_stored() of a file that was closed */
-    bool closing;            /* file_close() is under way: do not use `file` */
-    bool stale;              /* size changed by another mount; unknown to the kernel */
-    uint32_t unstored_place; /* see held_note_unstored() */
-    uint64_t n_syncs;        /* number of fsyncs begun */
+    uint32_t n_refs;  /* references that exportd counts for this mount */
+    bool unreported;  /* storages may have bytes not yet reported to exportd */
+    bool has_stored;  /* file_has_stored() of a file that was closed */
+    bool closing;     /* file_close() is under way: do not use `file` */
+    bool stale;       /* size changed by another mount; unknown to the kernel */
+    uint64_t n_syncs; /* number of fsyncs begun */
     /* fsyncs up to this number have a durable WROTE sent after them */
     uint64_t synced_no;
     /* exclusive_no() of the token of that WROTE, see node_is_durable(); 0: none */

@@ -116,31 +116,17 @@ bool handle_locks(const struct loop *loop, struct handle *handle, uint64_t owner
     return true;
 }
 
-/* ---- data in memory only ---- */
+/* ---- data for the next process ---- */
 
-void handle_note_unstored(struct loop *loop, const struct handle *handle)
+enum step_end fuse_op_store(struct fuse_op *op, const struct handle *handle)
 {
-    struct node *node = handle->node;
-
-    if (node->unstored_place == 0)
-        node->unstored_place = held_note_unstored(loop->mount->held, node->ino);
-}
-
-void handle_note_flushed(struct loop *loop, struct node *node)
-{
-    if (node->unstored_place == 0 || node->file == NULL || !file_is_clean(node->file))
-        return;
-    held_is_stored(loop->mount->held, node->unstored_place);
-    node->unstored_place = 0;
+    if (op->rc != 0 || !mount_has_holder(op->loop->mount))
+        return STEP_GO;
+    file_flush(handle_file(handle), fuse_op_file_done, op);
+    return STEP_WAIT;
 }
 
 /* ---- handles of a process before ---- */
-
-void handle_owes_error(struct loop *loop, struct handle *handle)
-{
-    held_owe_error(loop->mount->held, handle->number, true);
-    handle->abandoned = handle->unlocked = 0;
-}
 
 void handle_has_reported(struct loop *loop, struct handle *handle)
 {
@@ -156,8 +142,8 @@ void handle_inherit(struct loop *loop, uint64_t number, const struct held_handle
     handle_add(loop, handle, node_get(&loop->nodes, held->ino), held);
     handle->node->n_abandoned = handle->abandoned = handle->unlocked = INHERITED_LOSSES;
     handle->node->abandoned_rc = -EIO;
-    if (held->owes_error)
-        handle_owes_error(loop, handle);
+    if (held->owes_error) /* the next fsync fails */
+        handle->abandoned = handle->unlocked = 0;
     held_each_owner(loop->mount->held, number, owner_add, handle);
     held_give(loop->mount->held, number, handle);
 }

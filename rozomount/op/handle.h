@@ -38,12 +38,7 @@ struct handle *handle_new(struct loop *loop, struct node *node, int flags,
 void handle_free(struct loop *loop, struct handle *handle);
 /** Makes the handle that a process before had under this number. */
 void handle_inherit(struct loop *loop, uint64_t number, const struct held_handle *held);
-/**
- * Makes the next fsync of the handle fail, in this process or a later one, until
- * handle_has_reported(). Call it before the handle is used.
- */
-void handle_owes_error(struct loop *loop, struct handle *handle);
-/** Notes that the kernel has the error. */
+/** Notes that the kernel has an error that a process before owed. */
 void handle_has_reported(struct loop *loop, struct handle *handle);
 /**
  * A step, on the owner loop: makes op->handle usable. Asks exportd if a process before
@@ -60,13 +55,12 @@ int fuse_op_hear_open(struct fuse_op *op);
  * of the kernel are those of the file. Returns 0, or -errno for the kernel.
  */
 int fuse_op_take_open(struct fuse_op *op, bool *fresh);
-/** Notes that data are written through the handle that may stay in memory. */
-void handle_note_unstored(struct loop *loop, const struct handle *handle);
 /**
- * Removes the note if no data of the inode are in memory only. An fsync makes durable
- * what storages have, whoever wrote it.
+ * A step that follows a change of data through the handle, whose result is op->rc. In a
+ * mount with a holder it waits until storages and exportd have the data, so that they
+ * outlive this process. An fsync makes durable what storages have, whoever wrote it.
  */
-void handle_note_flushed(struct loop *loop, struct node *node);
+enum step_end fuse_op_store(struct fuse_op *op, const struct handle *handle);
 /**
  * Returns the -errno of a loss that may concern data written through the handle and that
  * no fsync of it has reported yet; 0 if there is none.

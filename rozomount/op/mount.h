@@ -145,6 +145,11 @@ static inline bool mount_writes_back(const struct mount *m)
 {
     return m->cache == CACHE_WRITEBACK;
 }
+/** Returns true if the mount outlives this process. */
+static inline bool mount_has_holder(const struct mount *m)
+{
+    return m->hold.link >= 0;
+}
 static inline struct loop *mount_owner(struct mount *m, uint64_t ino)
 {
     if (m->n_loops == 1)

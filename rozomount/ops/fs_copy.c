@@ -143,15 +143,30 @@ static enum step_end copy_write_submit(struct fuse_op *op)
     return STEP_WAIT;
 }
 
+static enum step_end copy_store(struct fuse_op *op)
+{
+    const struct copy_op *c = (struct copy_op *)op;
+
+    return c->to->sync ? STEP_GO : fuse_op_store(op, c->to);
+}
+
 static enum step_end copy_written(struct fuse_op *op);
 static fuse_op_step *const copy_steps[] = {
-    fuse_op_goto_owner,   copy_use_source,
-    fuse_op_under_lock,   copy_read_take_token,
-    copy_read_submit,     copy_read_answered,
-    copy_goto_target,     copy_use_target,
-    fuse_op_under_lock,   copy_write_take_token,
-    copy_drop_privileges, copy_write_submit,
-    copy_written,         NULL,
+    fuse_op_goto_owner,
+    copy_use_source,
+    fuse_op_under_lock,
+    copy_read_take_token,
+    copy_read_submit,
+    copy_read_answered,
+    copy_goto_target,
+    copy_use_target,
+    fuse_op_under_lock,
+    copy_write_take_token,
+    copy_drop_privileges,
+    copy_write_submit,
+    copy_store,
+    copy_written,
+    NULL,
 };
 
 static enum step_end copy_written(struct fuse_op *op)
@@ -159,8 +174,6 @@ static enum step_end copy_written(struct fuse_op *op)
     const struct copy_op *c = (struct copy_op *)op;
 
     fuse_op_token_done(op);
-    if (!c->to->sync)
-        handle_note_unstored(op->loop, c->to);
     if (op->rc != 0)
         return fuse_op_end(op, md_client_user_errno(op->rc));
     op->n_copied += c->piece_bytes;

@@ -291,6 +291,13 @@ static enum step_end write_submit(struct fuse_op *op)
     return STEP_WAIT;
 }
 
+static enum step_end write_store(struct fuse_op *op)
+{
+    const struct write_op *w = (struct write_op *)op;
+
+    return (w->flags & FILE_WRITE_SYNC) != 0 ? STEP_GO : fuse_op_store(op, op->handle);
+}
+
 /* Drops the kernel's pages and attributes after an append at another place than it
  * thinks, before the answer: dropped later, they would make the kernel ignore the answer
  * when the program asks for the size. */
@@ -299,8 +306,6 @@ static enum step_end write_drop_pages(struct fuse_op *op)
     struct write_op *w = (struct write_op *)op;
 
     w->rc = op->rc;
-    if (!op->handle->sync)
-        handle_note_unstored(op->loop, op->handle);
     return w->elsewhere ? fuse_op_drop_pages(op) : STEP_GO;
 }
 
@@ -321,9 +326,11 @@ void fs_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *bufv, off_
                   struct fuse_file_info *fi)
 {
     static fuse_op_step *const steps[] = {
-        fuse_op_goto_owner, fuse_op_use_handle,    write_check_lock,
-        write_take_token,   write_drop_privileges, write_submit,
-        write_drop_pages,   write_answer,          NULL,
+        fuse_op_goto_owner,    fuse_op_use_handle,
+        write_check_lock,      write_take_token,
+        write_drop_privileges, write_submit,
+        write_store,           write_drop_pages,
+        write_answer,          NULL,
     };
     struct write_op *w = begin_on_file(req, ino, fi, sizeof(*w));
 
@@ -433,7 +440,6 @@ static enum step_end fsync_inode(struct fuse_op *op)
     handle->abandoned = handle->node->n_abandoned;
     if (rc != 0)
         return fsync_failed(op, md_client_user_errno(rc));
-    handle_note_flushed(op->loop, handle->node);
     if (handle->node->synced_no >= s->fsync_no || node_is_durable(handle->node))
         return fuse_op_end(op, sync_has_lost(op) ? -EIO : 0);
     return sync_ask(op);
@@ -504,7 +510,6 @@ static enum step_end allocate_punch(struct fuse_op *op)
     op->rc = 0;
     if ((a->mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) == 0)
         return STEP_GO;
-    handle_note_unstored(op->loop, op->handle);
     file_punch(handle_file(op->handle), a->offset, a->size, fuse_op_file_done, op);
     return STEP_WAIT;
 }
@@ -516,10 +521,14 @@ static enum step_end allocate_space(struct fuse_op *op)
 
     if (op->rc != 0 || (a->mode & FALLOC_FL_PUNCH_HOLE) != 0)
         return STEP_GO;
-    handle_note_unstored(op->loop, op->handle);
     file_allocate(handle_file(op->handle), a->offset, a->size,
                   (a->mode & FALLOC_FL_KEEP_SIZE) != 0, fuse_op_file_done, op);
     return STEP_WAIT;
+}
+
+static enum step_end allocate_store(struct fuse_op *op)
+{
+    return fuse_op_store(op, op->handle);
 }
 
 void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
@@ -533,6 +542,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
         allocate_drop_privileges,
         allocate_punch,
         allocate_space,
+        allocate_store,
         file_answered,
         NULL,
     };

@@ -235,7 +235,6 @@ static enum step_end flush_unlock(struct fuse_op *op)
     struct close_op *c = (struct close_op *)op;
 
     c->rc = md_client_user_errno(op->rc != 0 ? op->rc : handle_has_lost(op->handle));
-    handle_note_flushed(op->loop, op->handle->node);
     return locks_release(op);
 }
 

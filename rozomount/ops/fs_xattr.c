@@ -181,7 +181,8 @@ static bool export_xattr(const struct mount *m, const char *name, char text[37])
     else if (strcmp(name, "rozo.export_id") == 0)
         snprintf(text, 37, "%" PRIu32, m->info.export_id);
     else if (strcmp(name, "rozo.process") == 0)
-        snprintf(text, 37, "%d %d", (int)getpid(), m->hold.link < 0 ? 0 : (int)getppid());
+        snprintf(text, 37, "%d %d", (int)getpid(),
+                 mount_has_holder(m) ? (int)getppid() : 0);
     else
         return false;
     return true;

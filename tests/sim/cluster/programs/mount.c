@@ -524,7 +524,7 @@ void client_start(struct sim_client *c)
                                           .forgets = true,
                                           .plus = true,
                                           .deaf = c->has_deaf_kernel };
-    const struct held_room room = { 1 << 14, 1 << 10, 1 << 10 };
+    const struct held_room room = { 1 << 14, 1 << 10 };
     struct err err = { 0 };
     struct sim_mount *sm;
     struct proc *before;
@@ -547,6 +547,7 @@ void client_start(struct sim_client *c)
     sm->opt.export_name = (char *)(uintptr_t) "main";
     sm->m.opt = &sm->opt;
     sm->m.shell = &shell;
+    sm->m.hold.link = -1;
     sm->m.maps_direct = run->config.direct;
     sm->m.cache = run->config.direct ? CACHE_READS : CACHE_PAGES;
     sm->m.loops = &sm->loop;

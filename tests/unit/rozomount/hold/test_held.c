@@ -7,7 +7,7 @@
 #include "rozomount/hold/held.h"
 #include "tests/unit/unit.h"
 
-static const struct held_room room = { 4, 3, 2 };
+static const struct held_room room = { 4, 3 };
 
 static struct held_files *table(int fd)
 {
@@ -105,47 +105,9 @@ static void test_the_next_process_finds_handles_and_owners(void **state)
     close(fd);
 }
 
-static void note(void *arg, uint64_t ino, uint32_t place)
-{
-    assert_true(place != 0);
-    *(uint64_t *)arg += ino;
-}
-
-static uint64_t unstored(struct held_files *h)
-{
-    uint64_t sum = 0;
-
-    held_each_unstored(h, note, &sum);
-    return sum;
-}
-
-static void test_unstored_inodes_are_known_to_the_next_process(void **state)
-{
-    int fd = held_memory(&room);
-    struct held_files *h = table(fd);
-    uint32_t first = held_note_unstored(h, 10);
-
-    (void)state;
-    held_note_unstored(h, 200);
-    held_is_stored(h, first);
-    held_is_stored(h, 0);
-    held_close(h);
-    h = table(fd);
-    assert_true(unstored(h) == 200);
-    assert_false(held_may_be_unstored(h));
-    held_note_unstored(h, 3000);
-    held_is_stored(h, held_note_unstored(h, 40000)); /* no room: any inode from now on */
-    assert_true(unstored(h) == 3200);
-    held_close(h);
-    h = table(fd);
-    assert_true(held_may_be_unstored(h));
-    held_close(h);
-    close(fd);
-}
-
 static void test_a_table_of_another_size_is_refused(void **state)
 {
-    const struct held_room other = { 4, 3, 3 };
+    const struct held_room other = { 4, 4 };
     int fd = held_memory(&room);
     struct err err = { 0 };
     struct held_files *h = table(fd);
@@ -164,7 +126,6 @@ int main(void)
         cmocka_unit_test(test_a_number_leads_to_its_user_until_it_is_removed),
         cmocka_unit_test(test_a_full_table_refuses),
         cmocka_unit_test(test_the_next_process_finds_handles_and_owners),
-        cmocka_unit_test(test_unstored_inodes_are_known_to_the_next_process),
         cmocka_unit_test(test_a_table_of_another_size_is_refused),
     };
 

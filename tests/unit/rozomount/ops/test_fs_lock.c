@@ -86,7 +86,7 @@ static void setup(struct fixture *f)
 {
     static const struct md_client_config md = { .timeout_ms = 1000,
                                                 .mount_session_lost = on_lost };
-    const struct held_room held_room = { 1, 8, 1 };
+    const struct held_room held_room = { 1, 8 };
     const struct held_handle held = { .ino = INO, .kind = HELD_FILE };
     struct err err = { 0 };
 
@@ -103,6 +103,7 @@ static void setup(struct fixture *f)
     f->mount->opt = &f->opt;
     f->mount->loops = f->loop;
     f->mount->n_loops = 1;
+    f->mount->hold.link = -1;
     f->mount->info.lease_ms = 5000;
     f->mount->wants_events = true; /* the test tells events itself */
     assert_int_equal(held_open(-1, &held_room, &f->mount->held, &err), 0);

@@ -177,7 +177,7 @@ int fuse_reply_lseek(fuse_req_t req, off_t off)
 
 static int setup(void **state)
 {
-    const struct held_room held_room = { 1, 1, 1 };
+    const struct held_room held_room = { 1, 1 };
     const struct held_handle held = { .ino = INO, .kind = HELD_FILE };
     struct err err = { 0 };
     static const struct storcli_config storcli = { .read_deadline_ms = 1000,
@@ -198,6 +198,7 @@ static int setup(void **state)
     fx.mount->opt = &fx.opt;
     fx.mount->loops = fx.loop;
     fx.mount->n_loops = 1;
+    fx.mount->hold.link = -1;
     fx.mount->tokens = token_cache_new();
     fx.mount->atimes = atimes_new(ATIMES_RELATIVE, false);
     fx.mount->notify = (struct kernel_notify *)&fx; /* kernel_notify_submit() is ours */
