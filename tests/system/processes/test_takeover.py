@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from callers import Changer, SyncedWriter, Writer, served_by
+from callers import Changer, Inserter, RandomWriter, Writer, served_by
 from calls import FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, call, errno_of, libc
 from conftest import cannot_mount, rozo, wait_for
 from files import get, put
@@ -213,7 +213,19 @@ def test_each_change_is_done_once(cluster, scratch):
 def test_synced_writes_go_on(cluster, scratch):
     c = cluster(layout=0)
     with held(c, scratch + "/m"):
-        all_go_on(scratch + "/m", [SyncedWriter(scratch + "/m/f%d" % i, i) for i in range(3)], 8)
+        all_go_on(scratch + "/m", [RandomWriter(scratch + "/m/f%d" % i, i, os.O_SYNC) for i in range(3)], 8)
+
+
+def test_transactions_go_on(cluster, scratch):
+    c = cluster(layout=0)
+    with held(c, scratch + "/m"):
+        all_go_on(scratch + "/m", [Inserter(scratch + "/m/db%d" % i) for i in range(3)], 8)
+
+
+def test_unsynced_writes_go_on(cluster, scratch):
+    c = cluster(layout=0)
+    with held(c, scratch + "/m"):
+        all_go_on(scratch + "/m", [RandomWriter(scratch + "/m/f%d" % i, i) for i in range(3)], 8)
 
 
 def test_an_upgrade_loses_nothing(cluster, scratch):
