@@ -215,6 +215,9 @@ static void on_started(void *arg, int rc)
     *(bool *)arg = true;
 }
 
+static bool is_busy(struct real_storage *s);
+
+/* Starts a storage and waits until it takes requests. */
 static void storage_up(struct real_storage *s)
 {
     bool started = false;
@@ -224,6 +227,10 @@ static void storage_up(struct real_storage *s)
     while (!started)
         real_run_ms(s->real, 1);
     storage_serve(s->storage);
+    for (unsigned i = 0; is_busy(s); i++) {
+        assert_true(i < 100000);
+        real_run_ms(s->real, 1);
+    }
 }
 
 static void storage_init(struct real *r, unsigned i)
@@ -426,6 +433,15 @@ static uint16_t ask_status(struct real *r, unsigned storage, enum rpc_role role,
 
     call_free(c);
     return status;
+}
+
+/* Returns whether the storage refuses all requests for now, as it does at its start. */
+static bool is_busy(struct real_storage *s)
+{
+    Rozo__StInfoReq req = ROZO__ST_INFO_REQ__INIT;
+
+    return ask_status(s->real, s->index, RPC_ROLE_NODE, ROZO__OP__ST_INFO, &req.base,
+                      NULL, 0) == ROZO__STATUS__BUSY;
 }
 
 static size_t head_bytes(const struct real *r, unsigned p)
