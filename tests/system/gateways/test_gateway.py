@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %
               pytest.mark.skipif(shutil.which("smbd", path="/usr/sbin:/usr/bin") is None,
                                  reason="smbd is not installed (deploy/install-deps.sh --tests)")]
 
+
 def refused(r, *words, status=1):
     """Checks the exit status and that the message has all words; returns the message."""
     assert r.returncode == status, r.stderr

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.skipif(cannot_mount() is not None, reason="mounting: %
               pytest.mark.skipif(shutil.which("ganesha.nfsd", path="/usr/sbin:/usr/bin") is None,
                                  reason="ganesha.nfsd is not installed (deploy/install-deps.sh --tests)")]
 
+
 def refused_nfs(r, *words, status=1):
     """Checks the exit status and that the message has all words."""
     assert r.returncode == status, r.stdout + r.stderr
